@@ -1,4 +1,4 @@
-"""The verbs as functions, and docs/python.md, whose examples run here."""
+"""The verbs as functions, and docs/reference/python.md, whose examples run here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from profiled import BYTES, FP32, profiled_capture
 from support import cutrace as command_line
 from support import rows, small_capture
 
-EXAMPLES = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[1] / "docs" / "python.md").read_text(), re.DOTALL)
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "python.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", REFERENCE.read_text().partition("<!-- Made")[0], re.DOTALL)
 
 
 #: The names that docs/reference/python.md describes.

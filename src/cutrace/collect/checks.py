@@ -279,7 +279,7 @@ def _permissions(trial: Trial) -> Check:
         return Check("permissions", "problem", f"no access to {control}", advice)
     if "PRIVILEGE" in trial.notes.upper():
         if surroundings.may_administrate():
-            advice = "see docs/troubleshooting.md"
+            advice = "see troubleshooting in the documentation of cutrace"
         else:
             advice = _getting_privileges()
         return Check(
@@ -349,7 +349,7 @@ def _nvtx(trial: Trial) -> Check:
         "NVTX",
         "problem",
         f"a mark was not recorded: {reason}",
-        "see docs/troubleshooting.md, NVTX",
+        "see troubleshooting in the documentation of cutrace",
     )
 
 
@@ -374,5 +374,5 @@ def _capture(trial: Trial) -> Check:
         "capture",
         "problem",
         f"work on the GPU was not recorded: {reason}",
-        "see docs/troubleshooting.md",
+        "see troubleshooting in the documentation of cutrace",
     )

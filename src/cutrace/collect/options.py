@@ -181,7 +181,7 @@ class Options:
         "`'mylib.*:step'`. May be repeated.",
         option_values.annotated,
         initial=(),
-        more="See [annotate.md](internals/annotate.md).",
+        more="See [PyTorch](howto/pytorch.md#see-modules).",
         repeated=True,
         metavar="NAME",
         example="mylib.*:step",
@@ -190,7 +190,7 @@ class Options:
         "Record the Python stacks of calls that synchronise, allocate, copy or launch: `sync`, `alloc`, `copy`, "
         "`launch`, or `launch:1/N` for one launch in N.",
         option_values.stacks,
-        more="`alloc` has releases too, and `copy` fills; see [stacks.md](internals/stacks.md).",
+        more="`alloc` has releases too, and `copy` fills; see [PyTorch](howto/pytorch.md#see-lines).",
         metavar="KIND,...",
         example="sync,launch:1/100",
     )
@@ -204,13 +204,13 @@ class Options:
     code: bool = option(
         "Record hash, registers, memory and size of kernels' machine code.",
         initial=False,
-        more="See [code.md](internals/code.md).",
+        more="See [PyTorch](howto/pytorch.md#which-code-ran).",
         switch=True,
     )
     capture_range: str | None = option(
         "Record only between cudaProfilerStart() and cudaProfilerStop(), or inside NVTX ranges of this name.",
         option_values.capture_range,
-        more="`none` takes back that of `cutrace arm`; see [record](howto/record.md#recording-parts-of-a-program).",
+        more="`none` takes back that of `cutrace arm`; see [Long runs](howto/long-runs.md#record-only-parts).",
         metavar="profiler|nvtx:NAME",
         example="nvtx:step",
     )
@@ -238,7 +238,7 @@ class Options:
     last_ms: int | None = option(
         "Keep only the last TIME, e.g. `30s`, before the end. SIGUSR2 writes it to run-1.bin, run-2.bin, ...",
         option_values.time_to_keep,
-        more="See [record](howto/record.md#recording-for-a-long-time).",
+        more="See [Long runs](howto/long-runs.md#keep-the-newest).",
         keyword="last",
         metavar="TIME",
         example="30s",
@@ -254,7 +254,7 @@ class Options:
         "`'gpu idle > 500ms'` or `'memory > 70GiB'`. Needs --last or --rotate. May be repeated.",
         option_values.conditions,
         initial=(),
-        more="See [triggers.md](internals/triggers.md).",
+        more="See [Long runs](howto/long-runs.md#keep-the-slow-moment).",
         repeated=True,
         metavar="CONDITION",
         example="gpu idle > 500ms",
@@ -289,7 +289,7 @@ class Options:
     share: bool = option(
         "Ask for a CUPTI that serves other tools too (13.5 and later).",
         initial=False,
-        more="See [collector.md](internals/collector.md).",
+        more="See [Collector](internals/collector.md#several-subscribers).",
         switch=True,
     )
     cupti: str | None = option(
@@ -302,7 +302,7 @@ class Options:
         "Sample hardware counters of all GPUs over time: SM, tensor cores, DRAM, NVLink, PCIe, or those named. `pc`: "
         "sample at which instructions warps are, and why they wait there.",
         option_values.sample,
-        more="See [howto/slow-kernel.md](howto/slow-kernel.md).",
+        more="See [A slow kernel](howto/slow-kernel.md).",
         repeated=True,
         metavar="metrics[=SET|NAME,...]|pc[=CYCLES]",
         example="metrics",
@@ -323,7 +323,7 @@ class Options:
     redact: bool = option(
         "Leave out command lines, host names and paths.",
         initial=False,
-        more="See [privacy.md](internals/privacy.md).",
+        more="See [Concepts](concepts.md#what-a-capture-says-about-you).",
         switch=True,
         verbs=_OF_OUTPUT,
     )

@@ -120,7 +120,7 @@ def _explanation(source: SourceFile) -> str:
         (text for begin, text in _KNOWN if head.startswith(begin)), ""
     )
     if not known and head and not _NO_TEXT.search(head):
-        return "is text, not a trace: name a capture, or a trace that docs/howto/nsight-systems.md lists"
+        return "is text, not a trace: name a capture, or a trace of a tool that cutrace reads"
     return known
 
 

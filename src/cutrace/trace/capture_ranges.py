@@ -1,6 +1,6 @@
 """Captures of windows: what was recorded, and what was not.
 
-With a capture range (docs/howto/record.md) a process is recorded only while its program wants it.
+With a capture range (docs/howto/long-runs.md) a process is recorded only while its program wants it.
 ``Process.windows`` has these times. Nothing is known about the time between them, so it is neither a loss nor idle
 time.
 """
