@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.campaign
+
 pytest.importorskip("distributed")
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "batch.py"
 

@@ -12,6 +12,8 @@ import pytest
 
 from support.fakedriver import ROOT, FakeDriver
 
+pytestmark = pytest.mark.campaign
+
 ENDINGS = ROOT / "benchmarks" / "endings.py"
 
 

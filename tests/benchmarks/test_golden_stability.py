@@ -12,6 +12,8 @@ import pytest
 
 from support.fakedriver import ROOT, FakeDriver
 
+pytestmark = pytest.mark.campaign
+
 PROGRAM = ROOT / "benchmarks" / "golden_stability.py"
 STEADY = """
 import os

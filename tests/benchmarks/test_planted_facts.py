@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.campaign
+
 pytest.importorskip("pyarrow")
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "planted_facts.py"
 #: Others have tests of their own below tests/extras/fleet.

@@ -11,6 +11,8 @@ import pytest
 
 from support.fakedriver import ROOT, FakeDriver
 
+pytestmark = pytest.mark.campaign
+
 PROGRAM = ROOT / "benchmarks" / "pytest_cost.py"
 
 

@@ -13,6 +13,8 @@ import pytest
 from cutrace.runbin import TABLES, Writer
 from support.fakedriver import ROOT, FakeDriver
 
+pytestmark = pytest.mark.campaign
+
 SOAK = ROOT / "benchmarks" / "soak.py"
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from support.fakedriver import ROOT, FakeDriver
 
+pytestmark = pytest.mark.campaign
+
 pytest.importorskip("xdist")
 
 

@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.fakedriver import FakeDriver
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
+@pytest.mark.campaign
 def test_ten_killed_programs_lack_no_more_than_a_flush(fake_driver: FakeDriver) -> None:
     spec = importlib.util.spec_from_file_location("crash_recovery", BENCHMARKS / "crash_recovery.py")
     assert spec is not None

@@ -62,6 +62,9 @@ inline int main(int argc, char** argv) {
   static void test_##name();                                 \
   static const check::Register reg_##name(#name, test_##name); \
   static void test_##name()
+// A test in which threads of the program work at once: ThreadSanitizer runs only these.
+#define TEST_OF_THREADS(name) TEST(name)
+
 #define CHECK(condition) \
   do {                   \
     if (!(condition)) check::failed(__FILE__, __LINE__, #condition); \

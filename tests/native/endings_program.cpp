@@ -115,7 +115,7 @@ int main(int argc, char** argv) {
   if (how == "fork_while_busy") {
     fake_set_flush_delay(20);
     std::thread background(launch_until_done);
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < 10; ++i) {
       const pid_t child = fork();
       if (child == 0) std::exit(0);
       CHECK_EQUAL(wait_for(child), 0);

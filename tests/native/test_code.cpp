@@ -306,7 +306,7 @@ TEST(damaged_cubins_are_read_within_their_bounds) {
       read_damaged(damaged);
     }
     std::mt19937 random(17);
-    for (int round = 0; round < 3000; ++round) {
+    for (int round = 0; round < 1000; ++round) {
       std::string damaged = file;
       for (int i = 0; i < 8; ++i) {
         // Mostly numbers of four bytes, as sizes, offsets and indexes are.
@@ -641,7 +641,7 @@ TEST(code_that_does_not_fit_is_counted) {
   CHECK_EQUAL(launched(c).at(dropped), 0u);
 }
 
-TEST(threads_load_modules_while_others_launch) {
+TEST_OF_THREADS(threads_load_modules_while_others_launch) {
   Program program;
   program.begin();
   constexpr int kThreads = 4, kRounds = 200;

@@ -28,18 +28,18 @@ CUptiResult other_tool(CUpti_SubscriberHandle& handle, bool shares) {
 
 }  // namespace
 
-TEST(launches_from_many_threads_all_arrive) {
+TEST_OF_THREADS(launches_from_many_threads_all_arrive) {
   Collector collector;
   Folder folder;
   collector.begin(folder.options());
-  constexpr int kThreads = 8, kEach = 6'000;
+  constexpr int kThreads = 8, kEach = 1'500;
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t)
     threads.emplace_back([t] {
       static constexpr const char* kNames[kThreads] = {"k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"};
       for (int i = 0; i < kEach; ++i) {
         fake_launch(kNames[t], 1 + static_cast<std::uint32_t>(i % 3), 7, false);
-        if (i % 1000 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (i % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     });
   for (auto& thread : threads) thread.join();
@@ -185,7 +185,7 @@ TEST(every_kind_of_record_becomes_its_row) {
   CHECK_EQUAL(c.rows<rows::Losses>().size(), std::size_t{0});
 }
 
-TEST(a_queue_that_stays_full_is_one_row_a_thread) {
+TEST_OF_THREADS(a_queue_that_stays_full_is_one_row_a_thread) {
   Collector collector;
   Folder folder;
   collector.begin(folder.options("flush_ms=60000"));
@@ -571,8 +571,8 @@ TEST(a_recording_that_ends_before_there_is_a_context_enables_nothing_later) {
   CHECK(CaptureReader(folder.only()).says("\"ended\""));
 }
 
-TEST(start_and_stop_many_times) {
-  constexpr std::size_t kRecordings = 40;
+TEST_OF_THREADS(start_and_stop_many_times) {
+  constexpr std::size_t kRecordings = 15;
   Collector collector;
   Folder folder;
   std::uint64_t memory = 0;
@@ -593,18 +593,18 @@ TEST(start_and_stop_many_times) {
   for (const std::string& path : captures) CHECK_EQUAL(CaptureReader(path).rows<rows::Kernels>().size(), std::size_t{10});
 }
 
-TEST(launches_during_stop_neither_crash_nor_leak_into_the_next_recording) {
+TEST_OF_THREADS(launches_during_stop_neither_crash_nor_leak_into_the_next_recording) {
   Collector collector;
   Folder folder;
   std::atomic<bool> done{false};
   std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t)
+  for (int t = 0; t < 2; ++t)
     threads.emplace_back([&] {
       while (!done.load()) fake_launch("busy", 1, 1, false);
     });
   for (int i = 0; i < 4; ++i) {
     collector.begin(folder.options("flush_ms=3"));
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
     CHECK_EQUAL(collector.stop(), 0);
   }
   done = true;

@@ -433,10 +433,10 @@ TEST(output_names_the_file_that_goes_on) {
         (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
 }
 
-TEST(cuts_while_threads_launch_lose_and_double_nothing) {
+TEST_OF_THREADS(cuts_while_threads_launch_lose_and_double_nothing) {
   Program program;
   program.begin("flush_ms=3;buffer_size=16384");
-  constexpr int kThreads = 4, kEach = 3000;
+  constexpr int kThreads = 4, kEach = 1000;
   std::atomic<int> running{kThreads}, cuts{0};
   std::atomic<std::size_t> launched{0};
   std::vector<std::thread> threads;
@@ -478,7 +478,7 @@ TEST(cuts_while_threads_launch_lose_and_double_nothing) {
   CHECK_EQUAL(program.collector.stop(), 0);
 }
 
-TEST(threads_may_cut_at_the_same_time) {
+TEST_OF_THREADS(threads_may_cut_at_the_same_time) {
   Program program;
   program.begin();
   std::atomic<int> number{0};
@@ -502,7 +502,7 @@ TEST(threads_may_cut_at_the_same_time) {
   CHECK_EQUAL(program.collector.stop(), 0);
 }
 
-TEST(a_stop_during_a_cut_ends_both) {
+TEST_OF_THREADS(a_stop_during_a_cut_ends_both) {
   for (int i = 0; i < 20; ++i) {
     Program program;
     program.begin();
@@ -543,7 +543,7 @@ TEST(memory_does_not_grow_with_cuts) {
   Program program;
   program.begin();
   std::uint64_t memory = 0;
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 120; ++i) {
     const std::string name = "kernel" + std::to_string(i);
     launch(name.c_str());
     program.cut(0);

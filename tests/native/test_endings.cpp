@@ -85,9 +85,9 @@ TEST(nvtx_alone_makes_a_capture) {
   CHECK(c.says("\"nvtx\":true"));
 }
 
-TEST(killed_at_any_moment_the_file_is_readable) {
+TEST_OF_THREADS(killed_at_any_moment_the_file_is_readable) {
   std::minstd_rand random(1);
-  for (int i = 0; i < 15; ++i) {
+  for (int i = 0; i < 9; ++i) {
     Folder folder;
     Program program(folder, "run_until_killed", "flush_ms=20");
     program.wait_until_ready();
@@ -110,8 +110,8 @@ TEST(os_exit_abort_and_a_crash_keep_what_was_flushed) {
   }
 }
 
-TEST(threads_that_launch_during_exit_are_no_danger) {
-  for (int i = 0; i < 5; ++i) {
+TEST_OF_THREADS(threads_that_launch_during_exit_are_no_danger) {
+  for (int i = 0; i < 3; ++i) {
     Folder folder;
     CHECK_EQUAL(Program(folder, "exit_while_launching").wait(), 0);
     CHECK(CaptureReader(folder.only()).says("\"ended\""));
@@ -157,7 +157,7 @@ TEST(a_forked_child_records_its_nvtx_and_does_not_hang) {
   }
 }
 
-TEST(forks_while_launching_and_flushing_hang_nobody) {
+TEST_OF_THREADS(forks_while_launching_and_flushing_hang_nobody) {
   Folder folder;
   CHECK_EQUAL(Program(folder, "fork_while_busy", "flush_ms=2").wait(), 0);
   CHECK(CaptureReader(folder.only()).says("\"ended\""));

@@ -198,7 +198,7 @@ TEST(records_of_cupti_13_5) { read_records_of(130500); }
 
 // ---- callbacks and names ----
 
-TEST(slow_callbacks_that_come_inside_each_other_lose_nothing) {
+TEST_OF_THREADS(slow_callbacks_that_come_inside_each_other_lose_nothing) {
   Collector collector;
   Folder folder;
   fake_slow_callbacks(300);
@@ -285,7 +285,7 @@ TEST(a_tool_that_comes_during_the_recording_is_refused_and_one_before_it_is_foun
   CHECK_EQUAL(CaptureReader(third.only()).rows<rows::Kernels>().size(), std::size_t{1});
 }
 
-TEST(injection_and_starts_from_several_threads_make_one_recording) {
+TEST_OF_THREADS(injection_and_starts_from_several_threads_make_one_recording) {
   Collector collector;
   Folder folder;
   setenv("CUTRACE_OPTIONS", folder.options("cupti=" + std::string(fake_path())).c_str(), 1);

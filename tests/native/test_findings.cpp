@@ -245,7 +245,7 @@ TEST(a_recording_after_one_without_memory_is_complete) {
   }
 }
 
-TEST(a_buffer_that_cupti_keeps_is_counted_at_each_end) {
+TEST_OF_THREADS(a_buffer_that_cupti_keeps_is_counted_at_each_end) {
   for (const bool shares : {false, true})
     for (const bool at_exit : {false, true}) {
       Folder folder;
@@ -275,7 +275,7 @@ TEST(a_buffer_that_cupti_keeps_is_counted_at_each_end) {
     }
 }
 
-TEST(a_buffer_that_cupti_keeps_is_counted_by_each_recording_that_may_have_used_it) {
+TEST_OF_THREADS(a_buffer_that_cupti_keeps_is_counted_by_each_recording_that_may_have_used_it) {
   Collector collector;
   Folder folder;
   std::atomic<int> asked{0}, launched{0};
@@ -587,7 +587,7 @@ TEST(a_recording_behind_a_writer_stuck_amid_marks_loses_nothing_in_silence) {
   record_behind_a_stuck_writer("flush_ms=60000", 40'000, 500);
 }
 
-TEST(a_shared_cupti_is_not_called_after_it_was_left) {
+TEST_OF_THREADS(a_shared_cupti_is_not_called_after_it_was_left) {
   Collector collector;
   Folder folder;
   Pipe pipe(folder);
@@ -617,7 +617,7 @@ TEST(a_shared_cupti_is_not_called_after_it_was_left) {
 
 // ---- attaching ----
 
-TEST(launches_while_kinds_are_being_enabled_are_recorded_or_counted) {
+TEST_OF_THREADS(launches_while_kinds_are_being_enabled_are_recorded_or_counted) {
   Collector collector;
   Folder folder;
   CHECK_EQUAL(collector.start((folder.options("flush_ms=5") + ";cupti=" + fake_path()).c_str()), 0);
@@ -654,11 +654,11 @@ TEST(refusals_are_of_their_recording) {
   CHECK(!c.says("refused"));
 }
 
-TEST(cuts_while_cupti_is_attached_count_a_refusal_once_a_file) {  // and do not race with its writer
+TEST_OF_THREADS(cuts_while_cupti_is_attached_count_a_refusal_once_a_file) {  // and do not race with its writer
   setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
   nvtxInitialize(nullptr);
   fake_refuse_kind(CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ERROR_NOT_SUPPORTED);
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < 5; ++round) {
     Collector collector;
     Folder folder;
     CHECK_EQUAL(collector.start((folder.options("flush_ms=1") + ";cupti=" + fake_path()).c_str()), 0);
@@ -682,7 +682,7 @@ TEST(cuts_while_cupti_is_attached_count_a_refusal_once_a_file) {  // and do not 
   }
 }
 
-TEST(a_stop_during_the_attachment_leaves_cupti_to_the_next_recording) {
+TEST_OF_THREADS(a_stop_during_the_attachment_leaves_cupti_to_the_next_recording) {
   Collector collector;
   Folder first, second;
   CHECK_EQUAL(collector.start((first.options("flush_ms=5;patience_ms=1000") + ";cupti=" + fake_path()).c_str()), 0);
@@ -831,7 +831,7 @@ TEST(facts_that_were_forgotten_are_counted_once) {
   CHECK_EQUAL(lost, std::uint64_t{kStreams - streams});
 }
 
-TEST(a_thread_of_five_milliseconds_has_its_name) {
+TEST_OF_THREADS(a_thread_of_five_milliseconds_has_its_name) {
   Collector collector;
   Folder folder;
   CHECK_EQUAL(collector.start(folder.options("kinds=nvtx;flush_ms=50").c_str()), 0);
@@ -855,7 +855,7 @@ TEST(a_thread_of_five_milliseconds_has_its_name) {
 
 // ---- forks ----
 
-TEST(a_fork_amid_stream_captures_hangs_nobody) {
+TEST_OF_THREADS(a_fork_amid_stream_captures_hangs_nobody) {
   Collector collector;
   Folder folder;
   collector.begin(folder.options("flush_ms=5"));
@@ -881,7 +881,7 @@ TEST(a_fork_amid_stream_captures_hangs_nobody) {
   CHECK_EQUAL(collector.stop(), 0);
 }
 
-TEST(a_start_that_waits_for_its_disk_holds_up_no_fork_and_no_stop) {
+TEST_OF_THREADS(a_start_that_waits_for_its_disk_holds_up_no_fork_and_no_stop) {
   Collector collector;
   Folder folder;
   {
@@ -914,7 +914,7 @@ TEST(a_start_that_waits_for_its_disk_holds_up_no_fork_and_no_stop) {
   if (collector.running()) CHECK_EQUAL(collector.stop(), 0);
 }
 
-TEST(a_fork_during_a_cut_leaves_the_child_no_file) {
+TEST_OF_THREADS(a_fork_during_a_cut_leaves_the_child_no_file) {
   Collector collector;
   Folder folder;
   collector.begin(folder.options("flush_ms=5"));
@@ -1054,7 +1054,7 @@ TEST(a_child_that_forks_again_is_recorded_as_its_child_is) {
   CHECK(std::ranges::any_of(found, [](const auto& one) { return one.second == Names{"grandchild"}; }));
 }
 
-TEST(children_forked_amid_nvtx_calls_are_recorded) {
+TEST_OF_THREADS(children_forked_amid_nvtx_calls_are_recorded) {
   Recorded program;
   std::atomic<bool> done{false};
   std::vector<std::thread> threads;

@@ -147,7 +147,7 @@ TEST(copies_of_copies_name_the_first_original) {
   CHECK(rows.size() == 1 && rows[0].original == original && c.text(rows[0].ranges) == R"(["here"])");
 }
 
-TEST(ranges_of_all_domains_and_styles_count_by_their_begin) {
+TEST_OF_THREADS(ranges_of_all_domains_and_styles_count_by_their_begin) {
   Program program;
   program.begin();
   const nvtxDomainHandle_t domain = nvtxDomainCreateA("mine");
@@ -182,7 +182,7 @@ TEST(ranges_of_all_domains_and_styles_count_by_their_begin) {
          Found{{"k1", {R"(["a","mine:registered","started","b","c"])"}}, {"k2", {R"(["a","mine:registered"])"}}}));
 }
 
-TEST(threads_that_capture_at_once_keep_their_own_ranges) {
+TEST_OF_THREADS(threads_that_capture_at_once_keep_their_own_ranges) {
   Program program;
   program.begin();
   constexpr int kThreads = 4, kNodes = 200;

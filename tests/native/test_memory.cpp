@@ -446,7 +446,7 @@ TEST(a_wait_does_not_ask_pools_that_are_gone) {
   CHECK((changes(program.end()) == Changes{{kCreated, kPiece}, {kDestroyed, kPiece}}));
 }
 
-TEST(a_pool_that_ends_while_it_gives_memory_is_not_asked) {
+TEST_OF_THREADS(a_pool_that_ends_while_it_gives_memory_is_not_asked) {
   Program program;
   CUdeviceptr address = 0;
   CUmemoryPool pool = explicit_pool();
@@ -499,9 +499,9 @@ TEST(the_default_pool_from_before_the_recording_is_seen_at_a_free) {
   CHECK((changes(program.end()) == Changes{{kCreated, kPiece}, {kTrimmed, 0}}));
 }
 
-TEST(threads_may_use_destroy_and_wait_for_pools) {
+TEST_OF_THREADS(threads_may_use_destroy_and_wait_for_pools) {
   Program program;
-  constexpr int kThreads = 4, kRounds = 300;
+  constexpr int kThreads = 4, kRounds = 100;
   std::vector<std::thread> threads;
   for (int number = 0; number < kThreads; ++number)
     threads.emplace_back([] {
@@ -749,7 +749,7 @@ TEST(a_call_that_began_before_the_recording_counts) {
 
 // ---- order ----
 
-TEST(an_address_that_another_thread_gets_at_once_is_not_mixed_up) {
+TEST_OF_THREADS(an_address_that_another_thread_gets_at_once_is_not_mixed_up) {
   Program program;
   CUdeviceptr address = 0x5000;
   const int good = CUDA_SUCCESS;
@@ -779,9 +779,9 @@ TEST(an_address_that_another_thread_gets_at_once_is_not_mixed_up) {
   }
 }
 
-TEST(threads_that_share_addresses_have_right_rows) {
+TEST_OF_THREADS(threads_that_share_addresses_have_right_rows) {
   Program program;
-  constexpr int kThreads = 4, kRounds = 1500;
+  constexpr int kThreads = 4, kRounds = 500;
   std::atomic<CUdeviceptr> shared[16]{};
   std::vector<std::thread> threads;
   for (int number = 0; number < kThreads; ++number)
@@ -1080,7 +1080,7 @@ TEST(a_full_ring_is_counted) {
   for (const rows::Allocations& row : rows) CHECK(row.operation != kReleased || row.bytes == kBytes || row.flags == kSizeUnknown);
 }
 
-TEST(threads_without_a_ring_are_counted) {
+TEST_OF_THREADS(threads_without_a_ring_are_counted) {
   for (const char* const options : {"max_memory=1048576", "max_memory=1048576;nvtx=0"}) {
     Program program(options);  // fewer rings than threads
     constexpr int kThreads = 40;

@@ -135,7 +135,7 @@ TEST(names_are_right_when_the_program_unloaded_before_the_recording) {
   CHECK(names(CaptureReader(second.only())).at(launch) == "new");
 }
 
-TEST(threads_that_launch_while_others_unload_have_right_names) {
+TEST_OF_THREADS(threads_that_launch_while_others_unload_have_right_names) {
   Program program;
   program.begin();
   constexpr int kThreads = 4, kModules = 100;
@@ -237,7 +237,7 @@ TEST(a_name_that_was_dropped_is_unknown_and_a_loss) {
 }
 
 // At each flush of the end, when the program's calls are not all noted any more, and CUPTI still records.
-TEST(launches_while_the_recording_stops_have_no_names_of_others) {
+TEST_OF_THREADS(launches_while_the_recording_stops_have_no_names_of_others) {
   Program program;
   program.begin("flush_ms=60000");
   std::uint32_t old = 0;

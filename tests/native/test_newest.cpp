@@ -114,7 +114,7 @@ TEST(losses_survive_the_file_of_their_time) {
   CHECK_EQUAL(dropped, std::uint64_t{5});
 }
 
-TEST(threads_dump_while_others_launch) {
+TEST_OF_THREADS(threads_dump_while_others_launch) {
   Program program;
   program.begin("last_ms=60000");
   std::atomic<bool> end{false};
@@ -145,7 +145,7 @@ TEST(threads_dump_while_others_launch) {
   CHECK_EQUAL(gone, std::uint64_t{0});
 }
 
-TEST(triggers_dump_while_threads_launch_dump_and_signal) {
+TEST_OF_THREADS(triggers_dump_while_threads_launch_dump_and_signal) {
   Program program;
   // A gap is no reason if a round comes so late that the dump would not have it, as on a busy machine if 100 ms are kept.
   program.begin("last_ms=2000;dump_when=gpu idle > 20ms;dump_when=nvtx:none > 1s;dump_limit=1000;dump_pause_ms=1");
@@ -182,7 +182,7 @@ TEST(triggers_dump_while_threads_launch_dump_and_signal) {
   CHECK(noted);
 }
 
-TEST(signals_at_any_time_end_no_program) {
+TEST_OF_THREADS(signals_at_any_time_end_no_program) {
   for (int i = 0; i < 10; ++i) {
     Program program;
     program.begin("last_ms=60000");
@@ -326,7 +326,7 @@ TEST(a_slow_dump_delays_nothing_and_outlives_its_recording) {
   CHECK_EQUAL(kernels(program.dump_path(1)), std::size_t{10});
 }
 
-TEST(files_may_expire_while_a_slow_dump_needs_them) {
+TEST_OF_THREADS(files_may_expire_while_a_slow_dump_needs_them) {
   Program program;
   program.begin("last_ms=40");
   launch("k");
@@ -410,7 +410,7 @@ void signal_and_wait(Program&) {
 
 }  // namespace
 
-TEST(an_exit_gives_up_dumps_that_take_too_long) {
+TEST_OF_THREADS(an_exit_gives_up_dumps_that_take_too_long) {
   for (const bool nameless : {true, false}) exit_during_a_dump(nameless, false, signal_and_wait);
   exit_during_a_dump(true, false, [](Program&) { allocate(1 << 20); });  // a condition: the dump is due at the end
   exit_during_a_dump(false, false, [](Program& program) {
@@ -423,7 +423,7 @@ TEST(an_exit_gives_up_dumps_of_recordings_that_have_ended) {
   for (const bool nameless : {true, false}) exit_during_a_dump(nameless, true, signal_and_wait);
 }
 
-TEST(an_exit_completes_the_dumps_that_it_can) {
+TEST_OF_THREADS(an_exit_completes_the_dumps_that_it_can) {
   for (const bool nameless : {true, false})
     for (const bool stopped : {false, true}) {
       Program program;

@@ -472,7 +472,7 @@ TEST(times_of_the_programs_clocks_are_converted) {
   CHECK_EQUAL(c.lost(rows::Loss::nvtx_undecoded), std::uint64_t{5});
 }
 
-TEST(counters_of_many_threads_all_arrive_or_are_counted) {
+TEST_OF_THREADS(counters_of_many_threads_all_arrive_or_are_counted) {
   NvtxProgram program;
   const auto d = program.domain;
   const auto shared = counter(d, "shared", NVTX_PAYLOAD_ENTRY_TYPE_INT64, nullptr, NVTX_SCOPE_CURRENT_SW_THREAD);

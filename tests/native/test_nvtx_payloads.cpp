@@ -576,7 +576,7 @@ TEST(a_forked_child_records_payloads) {
 
 // What NCCL 2.26 and later do: names of functions, registered once; a schema at the first call of each function; the payload of
 // an initialisation with the pop, because it is known only then.
-TEST(communicators_and_collectives_like_those_of_nccl_are_complete) {
+TEST_OF_THREADS(communicators_and_collectives_like_those_of_nccl_are_complete) {
   NvtxProgram program;
   const auto d = nvtxDomainCreateA("NCCL");
   const std::uint64_t first = NVTX_PAYLOAD_SCHEMA_ID_STATIC_START;

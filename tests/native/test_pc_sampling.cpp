@@ -151,7 +151,7 @@ TEST(a_context_that_is_destroyed_leaves_its_samples) {
   CHECK(sums(capture) == profile("_Z4axpyPf", 20));
 }
 
-TEST(a_context_that_is_destroyed_while_cupti_hangs_is_dropped) {
+TEST_OF_THREADS(a_context_that_is_destroyed_while_cupti_hangs_is_dropped) {
   Folder folder;
   const CaptureReader capture(recorded(folder, "sample=pc=32768;flush_ms=1", [] {
     fake_fetch_takes(5500);
@@ -165,7 +165,7 @@ TEST(a_context_that_is_destroyed_while_cupti_hangs_is_dropped) {
   CHECK(capture.says("the last samples of a context are missing"));
 }
 
-TEST(contexts_come_and_go_while_samples_are_fetched) {
+TEST_OF_THREADS(contexts_come_and_go_while_samples_are_fetched) {
   Folder folder;
   const CaptureReader capture(recorded(folder, "sample=pc=32768;flush_ms=1", [] {
     fake_context(1, false);
@@ -180,8 +180,8 @@ TEST(contexts_come_and_go_while_samples_are_fetched) {
   CHECK(sums(capture) == profile("_Z4axpyPf", 780));
 }
 
-TEST(modules_and_contexts_come_while_sampling_ends) {
-  for (int i = 0; i < 10; ++i) {
+TEST_OF_THREADS(modules_and_contexts_come_while_sampling_ends) {
+  for (int i = 0; i < 5; ++i) {
     Folder folder;
     Collector collector;
     begin(collector, folder.options("sample=pc=32768"));

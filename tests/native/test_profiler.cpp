@@ -62,7 +62,7 @@ TEST(a_launch_gets_to_be_alone_while_others_launch_all_the_time) {
   }
 }
 
-TEST(launches_that_waited_go_before_the_next_one_alone) {
+TEST_OF_THREADS(launches_that_waited_go_before_the_next_one_alone) {
   Gate gate;
   CHECK(gate.enter_alone(0, never()));
   std::atomic<bool> entered{false};
@@ -105,7 +105,7 @@ TEST(a_launch_that_does_not_get_to_be_alone_leaves_the_gate_open) {
   gate.leave();
 }
 
-TEST(a_launch_that_does_not_end_is_overdue) {
+TEST_OF_THREADS(a_launch_that_does_not_end_is_overdue) {
   constexpr Gate::Duration kLong = std::chrono::hours(1), kNone{0};
   {
     Gate gate;
@@ -123,7 +123,7 @@ TEST(a_launch_that_does_not_end_is_overdue) {
 
 int main(int argc, char** argv) { return check::main(argc, argv); }
 
-TEST(launches_wait_beyond_their_deadline_for_one_that_is_replayed) {
+TEST_OF_THREADS(launches_wait_beyond_their_deadline_for_one_that_is_replayed) {
   Gate gate;
   CHECK(gate.enter_alone(0, never()));
   CHECK(gate.start_replaying());

@@ -416,7 +416,7 @@ TEST(a_capture_inside_a_capture_finds_none) {
   CHECK_EQUAL(inner, none(Captured::nested));
 }
 
-TEST(at_the_end_of_the_interpreter_only_its_thread_has_stacks) {
+TEST_OF_THREADS(at_the_end_of_the_interpreter_only_its_thread_has_stacks) {
   fake_python::install(12);
   const Code main("a.py", "main", 1);
   std::atomic<bool> inside{false}, go_on{false}, closed{false};
@@ -454,7 +454,7 @@ TEST(an_interpreter_that_is_not_initialized_has_no_stacks) {
   CHECK_EQUAL(Reader().stack(), none(Captured::closing));
 }
 
-TEST(threads_capture_while_code_objects_die) {
+TEST_OF_THREADS(threads_capture_while_code_objects_die) {
   fake_python::install(12);
   watch_code_deaths(fake_python::code_type.data());
   const Code main("a.py", "main", 1);

@@ -177,7 +177,7 @@ TEST(the_end_of_a_connection_ends_its_recording) {
   CHECK_EQUAL(kernels(path), std::size_t{50});
 }
 
-TEST(calls_that_have_not_returned_are_waited_for_at_the_end) {
+TEST_OF_THREADS(calls_that_have_not_returned_are_waited_for_at_the_end) {
   const Standby standby;
   Client client(standby);
   client.line();
@@ -199,7 +199,7 @@ TEST(calls_that_have_not_returned_are_waited_for_at_the_end) {
   CHECK_EQUAL(kernels(path), std::size_t{50});
 }
 
-TEST(calls_that_do_not_return_are_counted_at_the_end) {
+TEST_OF_THREADS(calls_that_do_not_return_are_counted_at_the_end) {
   const Standby standby;
   Client client(standby);
   client.line();
@@ -303,7 +303,7 @@ TEST(a_fork_does_not_wait_for_a_free_descriptor) {
   ::close(late);
 }
 
-TEST(a_child_that_goes_on_standby_while_it_forks) {
+TEST_OF_THREADS(a_child_that_goes_on_standby_while_it_forks) {
   const Standby standby;
   // A handler that is older than those of the collector runs between theirs.
   static std::atomic<bool> forking{false}, on_standby{false};
@@ -388,7 +388,7 @@ TEST(cupti_is_not_finalized_without_the_option_nor_while_it_is_shared) {
   CHECK_EQUAL(fake_finalized(), 0u);
 }
 
-TEST(the_program_and_attachers_start_recordings_at_once) {
+TEST_OF_THREADS(the_program_and_attachers_start_recordings_at_once) {
   const Standby standby;
   std::atomic<bool> done{false};
   std::atomic<int> attached{0}, own{0};

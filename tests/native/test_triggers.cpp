@@ -389,8 +389,8 @@ TEST(a_day_of_a_hundred_triggers_needs_no_more_memory_than_a_minute) {
   std::uint64_t ranges = 0, dumps = 0;
   std::size_t largest = 0, after_a_minute = 0;
   std::uint32_t unique = 1'000'000;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr std::uint64_t kHours = 2;  // fill the tables; a day takes a minute under ThreadSanitizer
+#if defined(__SANITIZE_ADDRESS__)
+  constexpr std::uint64_t kHours = 1;  // fills the tables
 #else
   constexpr std::uint64_t kHours = 24;
 #endif
@@ -402,7 +402,7 @@ TEST(a_day_of_a_hundred_triggers_needs_no_more_memory_than_a_minute) {
     row.end = now + kMs;
     row.name = unique++;
     std::vector<std::uint32_t> fired;
-    if (unique % 2 == 0) watch.triggers.look_at(row, false, "", "number " + std::to_string(unique), fired);
+    watch.triggers.look_at(row, false, "", "number " + std::to_string(unique), fired);
     for (std::uint32_t device = 0; device < 4; ++device)
       for (std::uint64_t i = 0; i < 2; ++i)
         if (random() % 500 != 0) watch.triggers.worked(device, 0, now + i * 20 * kMs, now + i * 20 * kMs + 5 * kMs);

@@ -33,7 +33,7 @@
 
 using namespace cutrace;
 
-TEST(index_stack_loses_and_doubles_nothing_under_threads) {
+TEST_OF_THREADS(index_stack_loses_and_doubles_nothing_under_threads) {
   constexpr std::uint32_t kCount = 64, kRounds = 20000;
   IndexStack free, full;
   free.reset(kCount);
@@ -555,7 +555,7 @@ struct SlowCupti : CuptiLibrary {
 
 }  // namespace
 
-TEST(threads_with_work_wait_for_the_one_that_enables_kinds) {
+TEST_OF_THREADS(threads_with_work_wait_for_the_one_that_enables_kinds) {
   const SlowCupti cupti;
   const auto begin = std::chrono::steady_clock::now();
   Enabler& enabler = SlowCupti::enabler;
@@ -629,7 +629,7 @@ TEST(the_first_work_is_a_call_that_was_entered_in_the_recording) {
   CHECK_EQUAL(feature.returned(), first);
 }
 
-TEST(names_of_threads_are_read_at_their_first_record) {
+TEST_OF_THREADS(names_of_threads_are_read_at_their_first_record) {
   const std::string path = "/tmp/cutrace-names-" + std::to_string(getpid());
   const auto self = static_cast<std::uint32_t>(syscall(SYS_gettid));
   std::uint32_t gone = 0;

@@ -262,7 +262,7 @@ TEST(calls_of_the_driver_open_and_close_too) {
 }
 
 // A call of the runtime makes one of the driver. The window that another thread opens in between is not closed by it.
-TEST(a_call_of_the_runtime_and_its_call_of_the_driver_are_one) {
+TEST_OF_THREADS(a_call_of_the_runtime_and_its_call_of_the_driver_are_one) {
   Program program;
   program.begin();
   start();
@@ -578,7 +578,7 @@ TEST(pushed_ranges_of_a_name_are_windows) {
   CHECK_EQUAL(program.files(), std::size_t{2});
 }
 
-TEST(started_ranges_of_a_name_are_windows_and_may_end_on_another_thread) {
+TEST_OF_THREADS(started_ranges_of_a_name_are_windows_and_may_end_on_another_thread) {
   Program program;
   program.begin("capture_range=nvtx:request;capture_range_end=repeat");
   const nvtxRangeId_t other = nvtxRangeStartA("other");
@@ -648,7 +648,7 @@ TEST(a_process_without_cuda_has_windows_of_nvtx) {
   CHECK(found[0].name == "a" && found[1].name == "b");
 }
 
-TEST(threads_that_launch_meanwhile_are_cut_at_one_moment) {
+TEST_OF_THREADS(threads_that_launch_meanwhile_are_cut_at_one_moment) {
   Program program;
   program.begin_before_cuda();
   launch("warm up");
@@ -663,7 +663,7 @@ TEST(threads_that_launch_meanwhile_are_cut_at_one_moment) {
         std::this_thread::sleep_for(std::chrono::microseconds(20));
       }
     });
-  constexpr int kWindows = 20;
+  constexpr int kWindows = 8;
   for (int i = 1; i <= kWindows; ++i) {
     start();
     launch("marker");
@@ -691,14 +691,14 @@ TEST(threads_that_launch_meanwhile_are_cut_at_one_moment) {
   }
 }
 
-TEST(threads_may_open_and_close_at_once) {
+TEST_OF_THREADS(threads_may_open_and_close_at_once) {
   Program program;
   program.begin_before_cuda();
   launch("warm up");
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([] {
-      for (int i = 0; i < 10; ++i) {
+      for (int i = 0; i < 5; ++i) {
         start();
         launch("k");
         stop();
@@ -757,7 +757,7 @@ TEST(a_stop_gives_up_on_a_slow_gpu_and_the_file_is_complete_later) {
   program.end();
 }
 
-TEST(the_end_of_a_recording_completes_a_window_that_is_being_closed) {
+TEST_OF_THREADS(the_end_of_a_recording_completes_a_window_that_is_being_closed) {
   Program program;
   program.begin("capture_range=profiler");
   start();

@@ -159,11 +159,12 @@ std::uint32_t current_device() {
 }
 
 PushedContext::PushedContext(void* context) {
-  if (const Driver* d = driver()) d->Push(static_cast<CUcontext>(context));
+  const Driver* d = driver();
+  pushed_ = d != nullptr && d->Push(static_cast<CUcontext>(context)) == CUDA_SUCCESS;
 }
 PushedContext::~PushedContext() {
   CUcontext context = nullptr;
-  if (const Driver* d = driver()) d->Pop(&context);
+  if (pushed_) driver()->Pop(&context);  // else it would be the program's context
 }
 
 bool pointer_info(CUdeviceptr pointer, PointerInfo& info) {

@@ -67,6 +67,9 @@ class PushedContext {
   ~PushedContext();
   PushedContext(const PushedContext&) = delete;
   PushedContext& operator=(const PushedContext&) = delete;
+
+ private:
+  bool pushed_;
 };
 // Waits for all work of a context. Skips it as synchronize_contexts() does, and then returns false.
 bool synchronize_context(void* context, const std::function<bool(CUcontext)>& may_wait);
