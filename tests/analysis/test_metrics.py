@@ -528,16 +528,6 @@ def test_without_a_recording_of_code_there_are_none(measured):
     assert measured(lambda c: None, info=CODED).codes == {}
 
 
-def documented() -> list[tuple[str, str, str]]:
-    text = (ROOT / "docs" / "internals" / "metrics.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([\w/]*) \| .+ \|$", text, re.MULTILINE)
-    return [(name, kind, unit) for name, kind, unit in rows]
-
-
-def test_the_documentation_lists_every_metric_with_its_class_and_unit():
-    assert documented() == [(m.name, m.kind.value, m.unit) for m in METRICS.values()]
-
-
 def test_every_metric_that_a_window_has_is_listed(measured):
     def write(c):
         c.context()

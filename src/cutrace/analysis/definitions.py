@@ -1,6 +1,6 @@
 """The definitions of metrics, and their values in a window. This module does not need NumPy.
 
-docs/internals/metrics.md defines each metric. :data:`METRICS` is the same list for programs; a test compares the two.
+docs/reference/pytest.md shows :data:`METRICS`; docs/internals/metrics.md has the rules that need more than a sentence.
 """
 
 from __future__ import annotations
@@ -108,13 +108,17 @@ METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
         Metric(
-            "kernel_launches", _WORK, "", "kernels that ran, those of graphs included"
+            "kernel_launches",
+            _WORK,
+            "",
+            "kernels that ran, each node of a launched CUDA graph included; launches captured into a graph "
+            "run nothing and do not count",
         ),
         Metric(
             "kernels",
             _WORK,
             "",
-            "kernels that ran, by normalised name",
+            "the same by stable name",
             counts=True,
             total="kernel_launches",
         ),
@@ -122,104 +126,163 @@ METRICS: dict[str, Metric] = {
             "code",
             _CODE,
             "",
-            "machine code of kernels, by normalised name",
+            "machine code of each of these kernels, if the recording asks for it; regions have none",
             always=False,
         ),
-        Metric("graph_launches", _WORK, "", "launches of CUDA graphs"),
-        Metric("memcpy_count", _WORK, "", "copies in all directions"),
-        Metric("memcpy_bytes", _WORK, "bytes", "bytes copied in all directions"),
+        Metric(
+            "graph_launches",
+            _WORK,
+            "",
+            "successful calls of cudaGraphLaunch and cuGraphLaunch; with cuda_graph=graph also graphs whose "
+            "call was not recorded",
+        ),
+        Metric(
+            "memcpy_count",
+            _WORK,
+            "",
+            "copies by the GPU or the driver, peer-to-peer copies and those of graphs included; nearly "
+            "always one a call",
+        ),
+        Metric("memcpy_bytes", _WORK, "bytes", "bytes of these copies"),
         *_copies(),
         Metric("memset_count", _WORK, "", "memory fills"),
         Metric("memset_bytes", _WORK, "bytes", "bytes filled"),
         Metric(
-            "sync_calls", _WORK, "", "calls that make their thread wait for the GPU"
+            "sync_calls",
+            _WORK,
+            "",
+            "calls that make their thread wait for the GPU, successful or not",
         ),
         Metric(
-            "syncs", _WORK, "", "the same, by function", counts=True, total="sync_calls"
+            "syncs",
+            _WORK,
+            "",
+            "the same by function, without suffixes of versions and streams",
+            counts=True,
+            total="sync_calls",
         ),
-        Metric("allocations", _STATE, "", "allocations of device memory"),
+        Metric(
+            "allocations",
+            _STATE,
+            "",
+            "allocations of device memory, managed memory and arrays, from pools too",
+        ),
         Metric(
             "allocators",
             _STATE,
             "",
-            "the same, by function",
+            "the same by function; (unknown call) where the call was not recorded",
             counts=True,
             total="allocations",
         ),
-        Metric("frees", _STATE, "", "releases of device memory"),
+        Metric("frees", _STATE, "", "releases of the memory that allocations counts"),
         Metric("pinned_allocations", _STATE, "", "allocations of pinned host memory"),
         Metric("pinned_frees", _STATE, "", "releases of pinned host memory"),
-        Metric("streams_used", _STATE, "", "streams on which GPU work ran"),
+        Metric(
+            "streams_used",
+            _STATE,
+            "",
+            "streams on which kernels, copies, fills or whole graphs ran, by process and context; those of "
+            "the driver for branches of a graph count",
+        ),
         Metric(
             "default_stream_work",
             _STATE,
             "",
-            "kernels, copies and fills on the legacy default stream",
+            "kernels, copies, fills and whole graphs on the legacy default stream of their context; no value"
+            " if a capture lacks a context",
         ),
         Metric(
             "pageable_copies",
             _STATE,
             "",
-            "copies between host and device whose host memory is pageable",
+            "copies between host and device whose host memory is pageable, those of graphs included",
         ),
         Metric(
             "peak_memory_bytes",
             _STATE,
             "bytes",
-            "most device memory above that at the begin",
+            "highest level of the memory that allocations and frees count, above the level at the start, "
+            "over all devices; at least 0",
         ),
         Metric(
             "net_memory_bytes",
             _STATE,
             "bytes",
-            "device memory taken and not given back",
+            "bytes allocated minus bytes released; negative when more was released",
         ),
-        hardware("instructions", "instructions that warps executed"),
-        hardware("tensor_instructions", "those of them that ran on tensor cores"),
+        hardware(
+            "instructions", "instructions that warps executed (sm__inst_executed.sum)"
+        ),
+        hardware(
+            "tensor_instructions",
+            "those of them that ran on tensor cores (sm__inst_executed_pipe_tensor.sum)",
+        ),
         hardware(
             "fp32_fma",
-            "fused multiplications and additions of 32 bits that threads executed",
+            "fused multiplications and additions of 32 bits that threads executed "
+            "(smsp__sass_thread_inst_executed_op_ffma_pred_on.sum)",
         ),
-        hardware("fp32_add", "additions of 32 bits that threads executed"),
-        hardware("fp32_mul", "multiplications of 32 bits that threads executed"),
-        hardware("dram_bytes", "bytes read from DRAM and written to it"),
-        hardware("dram_read_bytes", "bytes read from DRAM"),
-        hardware("dram_write_bytes", "bytes written to DRAM"),
-        hardware("l2_bytes", "bytes that the L2 cache was asked for"),
-        Metric("kernel_time_ns", _TIME, "ns", "times of all kernels, added"),
-        Metric("busy_ns", _TIME, "ns", "time in which GPU work ran"),
+        hardware(
+            "fp32_add",
+            "additions of 32 bits that threads executed (smsp__sass_thread_inst_executed_op_fadd_pred_on.sum)",
+        ),
+        hardware(
+            "fp32_mul",
+            "multiplications of 32 bits that threads executed "
+            "(smsp__sass_thread_inst_executed_op_fmul_pred_on.sum)",
+        ),
+        hardware(
+            "dram_bytes", "bytes read from DRAM and written to it (dram__bytes.sum)"
+        ),
+        hardware("dram_read_bytes", "bytes read from DRAM (dram__bytes_read.sum)"),
+        hardware("dram_write_bytes", "bytes written to DRAM (dram__bytes_write.sum)"),
+        hardware("l2_bytes", "bytes requested from the L2 cache (lts__t_bytes.sum)"),
+        Metric(
+            "kernel_time_ns",
+            _TIME,
+            "ns",
+            "sum of the times of all kernels, also where they overlap",
+        ),
+        Metric(
+            "busy_ns",
+            _TIME,
+            "ns",
+            "time in which at least one kernel, copy, fill or whole graph ran, on any GPU",
+        ),
         Metric(
             "api_time_ns",
             _TIME,
             "ns",
-            "time that threads spent in calls of the CUDA API",
+            "time in the recorded calls of the CUDA API, to their end; calls within calls of a thread count once",
         ),
         Metric(
             "gpu_span_ns",
             _INFO,
             "ns",
-            "from the first begin of GPU work to the last end",
+            "time from the start of the first GPU work to the end of the last",
             always=False,
         ),
         Metric(
             "idle_share",
             _INFO,
             "1",
-            "part of gpu_span_ns in which no GPU work ran",
+            "part of gpu_span_ns in which no work ran, 0 to 1",
             always=False,
         ),
         Metric(
             "launch_latency_ns",
             _INFO,
             "ns",
-            "median time from launch to start of a kernel",
+            "median, over launches, of the time from the start of the call to the start of its first kernel;"
+            " negative where CUPTI's clocks disagree",
             always=False,
         ),
         Metric(
             "copy_bandwidth",
             _INFO,
             "bytes/s",
-            "bytes copied over the time that copies took",
+            "bytes of all copies over the sum of their times on the device",
             always=False,
         ),
     )
