@@ -165,5 +165,5 @@ def test_python_frames_that_cannot_be_are_refused(path, tmp_path):
     refused(done, "no call of the trace has a Python stack")
     refused(run("convert", path, "-o", tmp_path / "run.pftrace", "--by", "stack"), "choose .folded")
     assert {p.name for p in tmp_path.iterdir()} == {"run.bin", "plain.bin"}
-    with pytest.raises(CutraceError, match="range or stack"):
+    with pytest.raises(CutraceError, match="choose one of range, stack"):
         cutrace.flame(path, by="line")
