@@ -34,7 +34,8 @@ def test_a_row_has_tests_and_they_exist(row: list[str]) -> None:
     tests = named_tests(row)
     assert tests
     for path, test in tests:
-        assert re.search(rf"(def test_|^TEST\(){test}\(?\b", (ROOT / path).read_text(), re.MULTILINE), f"{path}: {test}"
+        pattern = rf"(def test_|^TEST(_OF_THREADS)?\(){test}\(?\b"
+        assert re.search(pattern, (ROOT / path).read_text(), re.MULTILINE), f"{path}: {test}"
 
 
 def test_the_page_has_its_table() -> None:
