@@ -272,4 +272,5 @@ def test_it_opens_with_what_took_the_time(tmp_path):
     ]
     lines = cutrace("stats", DATA / "torch_step.bin").stdout.splitlines()
     assert [line[:16].strip() for line in lines[:6]] == ["GPU busy", "most time", "idle", "copies", "missing", ""]
+    assert lines[2] == "idle            2.936s of stream 7, the busiest; 100.0% of it waited for the host"
     assert "missing" not in cutrace("stats", DATA / "torch_step.bin", "--report", "gpu_sum").stdout

@@ -66,16 +66,22 @@ def _kernel(rows: Mapping[str, list[_Row]]) -> Iterator[tuple[str, str]]:
     )
 
 
+def _stream(row: _Row) -> tuple[str, ...]:
+    return row["process"], row["gpu"], row["stream"]
+
+
 def _idle(rows: Mapping[str, list[_Row]]) -> Iterator[tuple[str, str]]:
-    streams = rows.get("idle_sum", [])
+    streams = rows.get("stream_sum", [])
     if not streams:
         return
-    least = min(streams, key=lambda row: row["idle_ns"])
-    if not least["idle_ns"]:
-        return
-    idle = duration(least["idle_ns"])
-    host = _share(least["host_share"] or 0)
-    yield "idle", f"{idle} of stream {least['stream']}, {host} of it for the host"
+    busiest = max(streams, key=lambda row: row["busy_ns"])
+    for row in rows.get("idle_sum", []):
+        if _stream(row) == _stream(busiest) and row["idle_ns"]:
+            host = _share(row["host_share"] or 0)
+            yield (
+                "idle",
+                f"{duration(row['idle_ns'])} of stream {row['stream']}, the busiest; {host} of it waited for the host",
+            )
 
 
 def _copies(rows: Mapping[str, list[_Row]]) -> Iterator[tuple[str, str]]:
