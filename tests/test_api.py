@@ -202,7 +202,7 @@ def test_a_trace_processor_that_cannot_be_started_is_an_error(tmp_path, capture,
             cutrace.trace_processor(capture, shell=shell)
     assert not list(tmp_path.glob("cutrace.*"))
     monkeypatch.setitem(sys.modules, "perfetto.trace_processor", None)
-    with pytest.raises(cutrace.CutraceError, match=r"pip install 'cutrace\[perfetto\]'"):
+    with pytest.raises(cutrace.CutraceError, match="pip install perfetto"):
         cutrace.trace_processor(capture)
 
 

@@ -287,7 +287,7 @@ def test_errors_name_what_is_missing(capture, monkeypatch):
         cutrace.sql(capture, "select * from kernel")
     for package in ("pyarrow", "duckdb"):
         monkeypatch.setitem(sys.modules, package, None)
-        with pytest.raises(cutrace.CutraceError, match=rf"{package}: install it with `pip install 'cutrace\[sql\]'`"):
+        with pytest.raises(cutrace.CutraceError, match=rf"{package}: install it with `pip install {package}`"):
             cutrace.sql(capture, "select 1")
 
 

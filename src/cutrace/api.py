@@ -373,7 +373,7 @@ def trace_processor(source: Source, *, shell: StrPath | None = None) -> TracePro
 
     Raises :class:`CutraceError` when the package is not installed, or the program cannot be had or started.
     """
-    engine = arrow.package("perfetto.trace_processor", "perfetto", "trace_processor()")
+    engine = arrow.package("perfetto.trace_processor", "trace_processor()")
     program = None
     if shell is not None:
         program = str(Path(shell))

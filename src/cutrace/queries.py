@@ -119,8 +119,8 @@ def _folder(source: _Source) -> Path | None:
 
 def _duckdb() -> tuple[Any, Any]:
     """The modules ``duckdb`` and ``pyarrow``."""
-    duckdb = arrow.package("duckdb", "sql", "SQL")
-    return duckdb, arrow.package("pyarrow", "sql", "SQL")
+    duckdb = arrow.package("duckdb", "SQL")
+    return duckdb, arrow.package("pyarrow", "SQL")
 
 
 def _table(trace: Trace, name: str) -> Any:

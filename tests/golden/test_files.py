@@ -359,7 +359,7 @@ DAMAGED = {
     "an unconfirmed one that was not seen": (but("[test]", '[test]\nunconfirmed = ["x"]'), 7, "'x' is not among"),
     "a test that is no table": (but('seen = ["sm_90"]', 'seen = ["sm_90"]\nb = 3'), 5, "b is a table, not a number"),
     "an unknown metric": (count("1").replace("memset_count", "memsets_count", 1), 8, "did you mean memset_count"),
-    "nothing like a metric": (but("memset_count", "x"), 8, r"docs/reference/pytest\.md"),
+    "nothing like a metric": (but("memset_count", "x"), 8, r"reference of the pytest plugin"),
     "an unknown metric of a region": (but("forward]\nmem", "forward]\nmam"), 11, "did you mean memset_count"),
     "an unknown metric of an environment": (but("sync_calls", "sink_calls"), 13, "did you mean sync_calls"),
     "an unknown unstable metric": (but("memset_count", "unstable.malloc"), 8, "no metric 'malloc'"),

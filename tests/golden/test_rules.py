@@ -152,7 +152,7 @@ BAD = {
     "a gate of what is never compared": (parse_gate, "idle_share", "idle_share is never compared"),
     "none with a class": (parse_gate, "none,work", "'none' excludes other names"),
     "an unknown metric": (parse_tolerance, {"kernel_tim": 0.1}, "no metric 'kernel_tim': did you mean kernel_time"),
-    "nothing like a metric": (parse_tolerance, {"x": 0.1}, r"no metric 'x': docs/reference/pytest\.md"),
+    "nothing like a metric": (parse_tolerance, {"x": 0.1}, r"no metric 'x': the reference of the pytest plugin"),
     "a counter that the hardware has not": (parse_counters, "instruction", "did you mean instructions"),
     "a counter like none": (parse_counters, "x", "write instructions, tensor_instructions"),
     "a metric that is not a counter": (parse_counters, ["kernel_launches"], "no hardware counter 'kernel_launches'"),

@@ -36,7 +36,7 @@ def installed(name: str) -> Path:
         )
     raise CutraceError(
         f"{name} is missing from {folders[0]}: this build reads and converts captures but cannot record. "
-        "Install a build with the collector (pip install --force-reinstall cutrace)."
+        "Install a build with the collector, for example from the source tree."
     )
 
 

@@ -433,7 +433,7 @@ def _values(table: _Place, special: Container[str] = ()) -> Values:
         if metric is None:
             known = (*METRICS, *KEYS_OF_TEST)
             hint = did_you_mean(
-                name, known, "docs/reference/pytest.md lists them.", most=1
+                name, known, "the reference of the pytest plugin lists them.", most=1
             )
             place.fail(
                 f"there is no metric {name!r}: {hint} If a newer cutrace wrote it, install that"

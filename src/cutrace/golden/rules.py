@@ -369,7 +369,7 @@ def metric_named(name: str) -> Metric:
         if metric is not None:
             return metric
     known = (*METRICS, *_CLASSES, *MODES)
-    hint = did_you_mean(stem, known, "docs/reference/pytest.md lists them.")
+    hint = did_you_mean(stem, known, "the reference of the pytest plugin lists them.")
     raise CutraceError(f"there is no metric {name!r}: {hint}")
 
 

@@ -1,6 +1,6 @@
 """Tables of Arrow and Parquet files: a folder with a file for each table, or one Arrow file with all of them.
 
-Needs pyarrow (``pip install cutrace[parquet]``).
+Needs pyarrow.
 """
 
 from __future__ import annotations
@@ -261,5 +261,5 @@ def need_pyarrow(path: Path) -> None:
         import pyarrow  # noqa: F401
     except ImportError:
         raise CutraceError(
-            f"reading {path} needs pyarrow: install it with `pip install 'cutrace[parquet]'`"
+            f"reading {path} needs pyarrow: install it with `pip install pyarrow`"
         ) from None

@@ -27,19 +27,19 @@ QUANTITIES = frozenset(("ns", "bytes", "KB/s"))
 _NOT_FINITE = ("nan", "inf", "-inf")
 
 
-def package(name: str, extra: str, what: str) -> ModuleType:
+def package(name: str, what: str) -> ModuleType:
     """Import an optional package. Raises :class:`CutraceError` with the command that installs it."""
     try:
         return import_module(name)
     except ImportError:
         raise CutraceError(
-            f"{what} needs {name}: install it with `pip install 'cutrace[{extra}]'`"
+            f"{what} needs {name}: install it with `pip install {name.partition('.')[0]}`"
         ) from None
 
 
 def pyarrow(what: str = "Arrow") -> ModuleType:
     """pyarrow. Raises :class:`CutraceError` when it is not installed."""
-    return package("pyarrow", "parquet", what)
+    return package("pyarrow", what)
 
 
 def column(field: Field) -> Any:
@@ -399,10 +399,10 @@ def _text(text: str) -> str:
 
 def pandas(table: Any) -> Any:
     """An Arrow table as a pandas.DataFrame. Raises :class:`CutraceError` when pandas is not installed."""
-    package("pandas", "pandas", "a DataFrame")
+    package("pandas", "a DataFrame")
     return table.to_pandas()
 
 
 def polars(table: Any) -> Any:
     """An Arrow table as a polars.DataFrame. Raises :class:`CutraceError` when polars is not installed."""
-    return package("polars", "polars", "a polars.DataFrame").from_arrow(table)
+    return package("polars", "a polars.DataFrame").from_arrow(table)

@@ -39,7 +39,7 @@ _one_call = threading.Lock()
 
 def serve() -> None:
     """Serve on stdin and stdout until stdin ends. Raises :class:`CutraceError` when the package ``mcp`` is missing."""
-    package("mcp", "mcp", "the MCP server")
+    package("mcp", "the MCP server")
     import anyio
     from mcp.server.stdio import stdio_server
 

@@ -133,7 +133,7 @@ class Engine:
 
     def _client(self, stack: ExitStack) -> Any:
         """The client of the scheduler, of the one of ``DASK_SCHEDULER_ADDRESS``, or of new local processes."""
-        distributed: Any = package("distributed", "dask", "batch on Dask")
+        distributed: Any = package("distributed", "batch on Dask")
         scheduler = self.scheduler
         if scheduler is None:
             scheduler = os.environ.get("DASK_SCHEDULER_ADDRESS")
@@ -271,10 +271,9 @@ class _Pool:
         if isinstance(error, BrokenExecutor):
             return f"a worker of {self._place} died, and it takes no more work: make a new one"
         if isinstance(error, ImportError):
-            package = f"cutrace[parquet]=={version('cutrace')}"
             return (
-                f"{self._place} cannot run cutrace: {error}. Install it on each worker, and on Dask's scheduler, with "
-                f"`pip install '{package}'`"
+                f"{self._place} cannot run cutrace: {error}. Install it on each worker, and on Dask's scheduler, in "
+                f"version {version('cutrace')} and with pyarrow"
             )
         return f"the connection to {self._place} was lost: start it"
 

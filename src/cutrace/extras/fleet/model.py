@@ -159,7 +159,7 @@ class Part:
 
     def table(self) -> Any:
         """Read the table that the mapper returned. Raises :class:`CutraceError` if it is no longer there."""
-        parquet = package("pyarrow.parquet", "parquet", "batch")
+        parquet = package("pyarrow.parquet", "batch")
         try:
             # Arrow opens no names that are not UTF-8.
             with self.path.open("rb") as file:

@@ -114,8 +114,8 @@ class MappedPart:
         table: Any,
         about: About,
     ) -> MappedPart:
-        pa = package("pyarrow", "parquet", "batch")
-        parquet = package("pyarrow.parquet", "parquet", "batch")
+        pa = package("pyarrow", "batch")
+        parquet = package("pyarrow.parquet", "batch")
         text = json.dumps(about)
         metadata = table.schema.metadata or {}
         metadata = metadata | {_METADATA: text.encode()}
@@ -448,8 +448,8 @@ def _version() -> str:
 
 def _read(path: Path) -> About:
     """Return what a part says of its origin; {} for other files, and for parts that are damaged."""
-    pa = package("pyarrow", "parquet", "batch")
-    parquet = package("pyarrow.parquet", "parquet", "batch")
+    pa = package("pyarrow", "batch")
+    parquet = package("pyarrow.parquet", "batch")
     try:
         with path.open("rb") as file:
             metadata = parquet.read_schema(file).metadata or {}

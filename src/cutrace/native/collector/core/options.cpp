@@ -143,7 +143,7 @@ bool parse_options(std::string_view text, Options& options, std::string& error) 
       return false;
     }
     if (!known) {
-      error = "the option '" + std::string(entry) + "' is invalid; see docs/internals/collector.md for keys and values";
+      error = "the option '" + std::string(entry) + "' is invalid: its key or its value is unknown";
       return false;
     }
     const auto same = std::ranges::find(options.given, key, &std::pair<std::string, std::string>::first);
