@@ -1,4 +1,4 @@
-"""The tutorials of docs/tutorials: each command runs, in order, and prints what the page shows.
+"""The quickstart and the tutorials of docs/tutorials: each command runs, in order, and prints what the page shows.
 
 A ``sh`` block is run line by line, a ``python`` block with a title is that file, and a ``text`` block is a part of the
 output of the last ``sh`` block. What needs a GPU runs on the fake one, with stand-ins for PyTorch and ``train.py``.
@@ -130,6 +130,11 @@ def reader(fake_driver: FakeDriver, tmp_path: Path) -> Reader:
 def test_from_a_slow_step_to_its_cause(reader: Reader) -> None:
     reader.write("train.py", TRAIN)
     assert reader.follow("step.md") == {"cutrace diff slow.bin fast.bin": 1}
+
+
+def test_quickstart(reader: Reader) -> None:
+    reader.write("train.py", TRAIN)
+    assert reader.follow("../quickstart.md") == {}
 
 
 def test_goldens_in_ci(reader: Reader) -> None:
