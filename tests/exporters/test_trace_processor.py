@@ -27,8 +27,8 @@ union all select 'work', '', count(*), 0, 0, '', 0 from gpu_slice
 union all select 'problem', hex(name), value, 0, 0, '', 0 from stats
 where severity in ('error', 'data_loss') and value > 0
 """
-_SEEDS = range(200)
-_SHARES = 20
+_SEEDS = range(80)
+_SHARES = 8
 
 
 def expected(trace: Path) -> tuple[Counter[tuple[Any, ...]], int]:
