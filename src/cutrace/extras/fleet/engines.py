@@ -32,6 +32,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic, sleep
 from types import FrameType, ModuleType
 from typing import Any
+from weakref import WeakSet
 
 from ...errors import CutraceError
 from ...outputs import available_cores
@@ -117,19 +118,22 @@ class Engine:
                 if self.say and client.dashboard_link:
                     self.say(f"Dask's dashboard: {client.dashboard_link}")
             place = f"the Dask scheduler {client.scheduler.addr}"
-            # Dask runs a task again whose worker died, as often as the scheduler is configured to.
-            executor = client.get_executor(pure=False)
-            pool = _Pool(
-                executor.submit,
-                place,
-                self.wait,
-                client.nthreads,
-            )
+            # Weak: a worker keeps a result as long as there is a future of it.
+            submitted: WeakSet[Any] = WeakSet()
+
+            def submit(function: Callable[..., Any], *arguments: Any) -> Any:
+                # Dask runs a task again whose worker died, as often as the scheduler is configured to. The futures of
+                # its Executor may never be done then: it can lose the error.
+                future = client.submit(function, *arguments, pure=False)
+                submitted.add(future)
+                return future
+
+            pool = _Pool(submit, place, self.wait, client.nthreads)
             try:
                 yield from pool.mapped(tasks)
             finally:
                 if client.status == "running":
-                    executor.shutdown(wait=False)
+                    client.cancel(list(submitted))
 
     def _client(self, stack: ExitStack) -> Any:
         """The client of the scheduler, of the one of ``DASK_SCHEDULER_ADDRESS``, or of new local processes."""
