@@ -173,7 +173,8 @@ def _with_inner(name: str, command: click.Command) -> dict[str, click.Command]:
 def _verb(
     name: str, command: click.Command, common: Mapping[Any, Sequence[str]], recording: Container[str]
 ) -> Iterator[str]:
-    context = click.Context(command, info_name=f"cutrace {name}")
+    # A command keeps the option --help that its first context asks for.
+    context = click.Context(command, info_name=f"cutrace {name}", **cli.cli.context_settings)
     usage = " ".join(command.collect_usage_pieces(context))
     level = "#" * (2 + name.count(" "))
     yield f"{level} {name}\n\n    cutrace {name} {usage}\n\n{_of_click(command.help or '')}\n\n"

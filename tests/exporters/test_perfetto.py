@@ -396,7 +396,7 @@ class TestFiles:
         assert set(tmp_path.iterdir()) == before
 
     def test_a_compression_that_is_not_known(self, ordinary: Path, tmp_path: Path) -> None:
-        with cutrace.load(ordinary) as trace, pytest.raises(CutraceError, match="zstd or deflate"):
+        with cutrace.load(ordinary) as trace, pytest.raises(CutraceError, match="choose one of zstd, deflate"):
             write(trace, tmp_path / "out.pftrace", Request(compress="lzma"))  # type: ignore[arg-type]
 
     def test_compressed_traces_are_smaller(self, ordinary: Path, tmp_path: Path) -> None:

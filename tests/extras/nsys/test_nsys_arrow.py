@@ -182,5 +182,5 @@ def test_a_folder_of_other_things_is_no_export(tmp_path: Path) -> None:
 def test_without_pyarrow_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = parquetdir(tmp_path / "p", NSYS)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(CutraceError, match="install 'cutrace"):
+    with pytest.raises(CutraceError, match="pip install pyarrow"):
         cutrace.load(folder)
