@@ -40,7 +40,7 @@ from pytest_cutrace import hookspecs, options, plugin
 from pytest_cutrace.fixtures import Tracer
 from pytest_cutrace.report import COMMITS, JOBS
 
-#: What so many verbs or tables have is told once.
+#: An option or column that this many verbs or tables share is printed once.
 MANY = 4
 COMMON_OPTIONS = "Options of many verbs"
 COMMON_COLUMNS = "Columns of many statistics"
@@ -81,7 +81,7 @@ def slug(title: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """A text with a capital letter and a full stop."""
+    """The string with a capital letter and a full stop."""
     text = text.strip()
     if text and not text.endswith((".", ":", "!")):
         text += "."
@@ -89,7 +89,7 @@ def sentence(text: str) -> str:
 
 
 def linked(text: str) -> str:
-    """A text in which the names of pages are links, from a page of :data:`FOLDER`."""
+    """The string with names of pages as links, seen from a page of :data:`FOLDER`."""
     text = re.sub(r"\]\((?=[\w/-]+\.md)", "](../", text)
     return re.sub(r"\bdocs/([\w/-]+\.md)", r"[\1](../\1)", text)
 
@@ -113,7 +113,7 @@ def prose(docstring: str) -> str:
 
 
 def _of_click(text: str) -> str:
-    """A text of click as Markdown. Options and literals become code, lines that click keeps a block of code."""
+    """A help string of click as Markdown. Options and literals become code, lines that click keeps a block of code."""
     paragraphs = []
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         if paragraph.startswith("\b"):

@@ -101,7 +101,7 @@ def _allows(member: Any, value: object) -> bool:
 
 
 def _allows_items(member: Any, value: object) -> bool:
-    """Whether a value is a list of what ``member`` says. A string is none: its characters are never meant."""
+    """Whether a value is a list of what ``member`` says. A string is not a list of characters."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         return False
     if not isinstance(value, Sequence):
