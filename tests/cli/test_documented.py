@@ -39,11 +39,12 @@ def test_the_commands_of_a_page_parse(page: str) -> None:
     text = (ROOT / page).read_text()
     found = commands(text)
     assert len(found) >= 4
-    context = click.Context(cli)
+    # Click keeps the help option of a verb from its first context: settings of the group belong to it.
+    context = click.Context(cli, **cli.context_settings)
     for verb, *arguments in found:
         command = cli.get_command(context, verb)
         assert command is not None, verb
-        command.make_context(verb, arguments)
+        command.make_context(verb, arguments, parent=context)
 
 
 def test_the_pages_of_users_can_be_read() -> None:
