@@ -6,6 +6,7 @@ import ast
 import graphlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -25,10 +26,16 @@ def rooms() -> dict[str, set[str]]:
     }
 
 
+@cache
+def nodes(file: Path) -> tuple[ast.AST, ...]:
+    """The syntax tree of a file, which several tests read."""
+    return tuple(ast.walk(ast.parse(file.read_text())))
+
+
 def imports(file: Path) -> Iterator[str]:
     """The rooms of the package that a file imports from, its own among them."""
     here = file.relative_to(SOURCE.parent).with_suffix("").parts
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes(file):
         if isinstance(node, ast.ImportFrom) and node.level:
             parts = (
                 (*here[: len(here) - node.level], *(node.module or "").split("."))
@@ -76,7 +83,7 @@ def test_the_core_knows_no_extra_and_no_extra_another():
 def imported_packages(file: Path) -> Iterator[str]:
     """The full names of the modules that a file imports relatively."""
     here = file.relative_to(SOURCE.parent).with_suffix("").parts
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes(file):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = ".".join([*here[: -node.level], *filter(None, [node.module])])
             yield base
@@ -92,14 +99,13 @@ def test_nothing_but_the_plugin_knows_pytest():
 
 def imported_modules(file: Path, modules: dict[Path, str]) -> Iterator[str]:
     """The modules of this project that a file imports when it runs, also inside functions."""
-    nodes = list(ast.walk(ast.parse(file.read_text())))
     for_types = {
         id(inner)
-        for node in nodes
+        for node in nodes(file)
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
         for inner in node.body
     }
-    for node in nodes:
+    for node in nodes(file):
         if isinstance(node, ast.ImportFrom) and node.level and id(node) not in for_types:
             folder = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
             for name in node.names:
@@ -186,7 +192,7 @@ def densities() -> dict[str, tuple[float, float]]:
 def test_a_class_name_exists_once():
     homes: dict[str, list[str]] = {}
     for file in [*SOURCE.rglob("*.py"), *(SOURCE.parent / "pytest_cutrace").rglob("*.py")]:
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes(file):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(str(file.relative_to(SOURCE.parent)))
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}
