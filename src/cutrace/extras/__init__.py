@@ -1,4 +1,4 @@
-"""Features beside the core: each folder here can be deleted, and the rest works without it.
+"""Features beside the core. Each folder here can be deleted, and the rest works without it.
 
-An extra has the functions that a package of others has (:mod:`cutrace.plugins`), in its ``__init__.py``.
+The ``__init__.py`` of an extra has the same functions as a plugin package (:mod:`cutrace.plugins`).
 """

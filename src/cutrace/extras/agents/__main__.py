@@ -8,7 +8,7 @@ from ...errors import CutraceError
 
 
 def main() -> None:
-    """Serve until stdin ends. Exits with status 2 and a sentence when the package ``mcp`` is missing."""
+    """Serve until stdin ends. Exits with status 2 and one sentence when the package ``mcp`` is missing."""
     from .server import serve
 
     if len(sys.argv) > 1:

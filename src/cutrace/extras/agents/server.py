@@ -1,7 +1,7 @@
 """A server of the Model Context Protocol: verbs that read traces, as tools.
 
-A tool is made from the command of its verb: it has the arguments and options of the command line, except those of
-files to write, and the answer is the JSON of ``--format json``. Calls run one after the other on a thread, so the
+Each tool is made from the command of a verb. It has the arguments and options of the command line, without those that
+name files to write. The answer is the JSON of ``--format json``. Calls run one after the other on a thread, so the
 server still answers pings.
 """
 
@@ -20,12 +20,12 @@ from ...cli import cli, status_of
 from ...errors import CutraceError
 from ...trace.arrow import package
 
-#: The verbs that are tools, if they are there.
+#: The verbs that become tools, where they are installed.
 VERBS = ("info", "stats", "diff", "sql", "why")
-#: Rows of a table, unless a call says otherwise.
+#: The most rows of a table, unless a call sets ``limit``.
 ROWS = 100
 
-# Parameters that the server chooses, and those of files to write.
+# Parameters that tools lack: the server sets them, or they name files to write.
 _LEFT_OUT = ("output", "form", "as_json", "limit")
 _LIMIT = {
     "type": "integer",
@@ -33,7 +33,7 @@ _LIMIT = {
     "default": ROWS,
     "description": "Rows of a table; 0 for all.",
 }
-# The command line writes to sys.stdout and sys.stderr, which are those of all threads.
+# The command line writes to sys.stdout and sys.stderr, which all threads share.
 _one_call = threading.Lock()
 
 
@@ -83,8 +83,8 @@ def described() -> list[dict[str, Any]]:
 
 
 def answer(name: str, arguments: Mapping[str, Any]) -> tuple[bool, list[str]]:
-    """Call a tool. Returns whether it failed, and the answer with what the command line says beside it. A failure has
-    one sentence."""
+    """Call a tool. Returns whether it failed, and a list of strings: the answer, then the messages of the command line.
+    A failure has one sentence."""
     try:
         words = _words(name, arguments)
     except CutraceError as error:
@@ -100,7 +100,7 @@ def answer(name: str, arguments: Mapping[str, Any]) -> tuple[bool, list[str]]:
 
 
 def _commands() -> dict[str, click.Command]:
-    """The verbs that are there: some are of extras."""
+    """The commands of the installed verbs: some verbs are of extras."""
     context = click.Context(cli)
     found = {name: cli.get_command(context, name) for name in VERBS}
     return {name: command for name, command in found.items() if command is not None}
@@ -126,7 +126,7 @@ def _description(name: str, command: click.Command) -> dict[str, Any]:
 
 
 def _parameters(command: click.Command) -> dict[str, click.Parameter]:
-    """The arguments of a tool: the parameters of the command that it may set, by name."""
+    """The parameters of the command that a tool may set, by name."""
     return {
         parameter.name: parameter
         for parameter in command.params

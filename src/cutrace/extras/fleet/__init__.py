@@ -1,6 +1,6 @@
-"""Traces of many ranks or runs: on one timeline, and reports over them.
+"""Traces of many ranks or runs: merged on one timeline, or summarised in reports.
 
-A report has a mapper for each file, small partial results that add up, and a reducer over these.
+A report has a mapper, which makes a small partial result of each file, and a reducer, which combines these.
 """
 
 from __future__ import annotations

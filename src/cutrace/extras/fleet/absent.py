@@ -1,4 +1,5 @@
-"""Ranks of a job that are absent, without GPU work, started several times, or at work for a part of its time."""
+"""Sentences about ranks of a job that are absent, have no GPU work, started several times, started late or ended
+early."""
 
 from __future__ import annotations
 
@@ -12,13 +13,14 @@ from .jobs import starts
 from .model import INCOMPLETE, Part
 from .stragglers import Measured, listed, standing_out
 
-# A rank ended early by this share of the time of its job.
+# The smallest time between the end of a rank and the end of the others, as a share of the time of the job. The same
+# holds for starts.
 _EARLY = 0.05
 
 
 def absences(parts: Sequence[Part]) -> list[str]:
-    """Sentences about ranks that no file holds, those without GPU work, those that started several times, and those
-    that started late or ended early. Nothing is said of a job unless each of its files tells its rank."""
+    """Return sentences about ranks that no file holds, that have no GPU work, that started several times, that started
+    late, or that ended early. A job gets no sentence unless each of its files states its rank."""
     jobs: dict[str, _Job] = {}
     for part in parts:
         jobs.setdefault(part.job, _Job()).add(part)
@@ -35,8 +37,8 @@ def absences(parts: Sequence[Part]) -> list[str]:
 
 @dataclass
 class _Job:
-    """The parts of a job by rank, the numbers of ranks that they tell, and the ranks with GPU work. ``untold`` if a
-    file does not tell its rank."""
+    """The parts of a job by rank, the numbers of ranks that its files state, and the ranks with GPU work. ``untold`` is
+    True if a file does not state its rank."""
 
     ranks: dict[int, list[Part]] = field(default_factory=dict)
     sizes: set[int] = field(default_factory=set)
@@ -51,7 +53,7 @@ class _Job:
             self.working.add(part.rank)
 
     def sentences(self) -> Iterator[str]:
-        # Ranks that do not agree are of several jobs.
+        # Files that state different numbers of ranks are of several jobs.
         if len(self.sizes) == 1:
             (size,) = self.sizes
             absent = set(range(size)) - self.ranks.keys()
@@ -79,7 +81,7 @@ class _Job:
         yield from _say(mixed, "", what)
 
     def _partly_there(self) -> Iterator[str]:
-        """Ranks whose GPU work ended before that of the others, or started after it."""
+        """Yield sentences on ranks whose GPU work ended before that of the others, or started after it."""
         labels = []
         ends = []
         for rank, parts in sorted(self.ranks.items()):
@@ -95,7 +97,7 @@ class _Job:
         begin = first.min()
         whole = int(last.max() - begin)
         stays = _Stays(labels, last - first, whole)
-        # A rank stands out by a share of the median, so no time may be next to 0.
+        # A rank stands out by a share of the median, so the times get an offset that keeps them away from 0.
         for who, apart in stays.apart(last - begin + whole, low=True):
             yield f"{who} ended {format_duration(apart)} before the others"
         for who, apart in stays.apart(first - begin + whole, low=False):
@@ -114,15 +116,15 @@ class _Job:
 
 @dataclass
 class _Stays:
-    """Labels and hosts of ranks, for how long (ns) each had GPU work, and the time of all."""
+    """Labels and hosts of ranks, how long (ns) each rank had GPU work, and the length of the job (ns)."""
 
     labels: list[tuple[str, str]]
     length: np.ndarray
     whole: int
 
     def apart(self, times: np.ndarray, *, low: bool) -> Iterator[tuple[str, int]]:
-        """Yield who stands out by a time, and how far (ns) it is from the others. Who worked as long as the others does
-        not count: its clock is wrong, or it was recorded at another time."""
+        """Yield the ranks whose time stands out, and how far (ns) it is from that of the others. Ranks that worked as
+        long as the others are omitted: their clock is wrong, or they were recorded at another time."""
         values = []
         for (label, host), time in zip(self.labels, times.tolist(), strict=True):
             values.append(Measured(label, host, "", time))
@@ -143,7 +145,7 @@ def _say(
     whole: str,
     what: str,
 ) -> Iterator[str]:
-    """Yield what is so of ranks, if there are any."""
+    """Yield a sentence that says ``what`` of ranks, if there are any."""
     if not ranks:
         return
     names = list(map(str, sorted(ranks)))

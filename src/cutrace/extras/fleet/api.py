@@ -1,4 +1,4 @@
-"""Reports over many traces as a function; :mod:`cutrace` exports it."""
+"""The function that reports over many traces; :mod:`cutrace` exports it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     from .running import FileOutcome
 
-#: What is said of files without losses, damage and unknown times.
+#: The sentence about files without losses, damage and unknown times.
 NOTHING_MISSING = "Nothing is known to be missing."
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Reports over many traces: ``reports`` are their tables, ``sentences`` say what stands out, ``files`` what became
-    of each file. ``missing`` are sentences about what the files lack; none if nothing is known to be missing. It prints
-    as tables."""
+    """Reports over many traces. ``reports`` are their tables, ``sentences`` say what stands out, and ``files`` holds
+    the outcome of each file. ``missing`` has sentences about what the files lack; it is empty if nothing is known to be
+    missing. Printing a batch shows its tables."""
 
     reports: list[Report]
     sentences: list[str]
@@ -37,7 +37,7 @@ class Batch:
 
     @property
     def failed(self) -> bool:
-        """Whether a file could not be read, or only in part, or lacks records."""
+        """Whether a file lacks records, or could not be read completely."""
         return any(file.bad for file in self.files)
 
     def __str__(self) -> str:
@@ -69,24 +69,24 @@ def batch(
     progress: Callable[[int, int], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Batch:
-    """Report over many traces, one or several of each rank. docs/internals/batch.md lists the reports.
+    """Report over many traces: one file or several for each rank. docs/internals/batch.md lists the reports.
 
-    :param report: the name of a report, or ``all``: those that have what they need, from one reading of each file.
-    :param sources: paths, or URLs of files that fsspec reads; in a URL ``*`` names several files.
-    :param destination: a folder for a page with pictures, and partial results, which a later call uses again.
-    :param mode: ``processes`` on this machine, ``sequential``, or ``dask``.
-    :param workers: the number of processes; by default that of the cores.
+    :param report: the name of a report, or ``all`` for every report that has what it needs. Each file is read once.
+    :param sources: paths, or URLs that fsspec reads; ``*`` in a URL matches several files.
+    :param destination: a folder for the page with its charts, and for partial results that a later call uses again.
+    :param mode: ``processes`` on this machine, ``sequential`` in this process, or ``dask``.
+    :param workers: the number of processes; by default the number of cores.
     :param scheduler: the address or the scheduler file of a Dask cluster, or a ``distributed.Client``.
     :param executor: any :class:`concurrent.futures.Executor`, instead of a mode.
     :param wait: how long to wait for a worker of ``scheduler`` or ``executor``.
-    :param job: the name of the job of all files; else the one in a file, or the name of its folder.
-    :param name: the kernel, range or step of ``pace``: a name, a pattern with ``*``, or ``/a regular expression/``.
-    :param baseline: further traces, with which ``regressions`` compares the others.
-    :param clock: align the times of ranks on different machines, or ``keep`` them, as in :func:`cutrace.load`.
-    :param progress: called with the number of files that are done, and of all.
-    :param say: called with sentences for people, such as the address of Dask's dashboard.
+    :param job: the name of the job of all files. By default it is the name in a file, or the name of its folder.
+    :param name: for ``pace``: the name of a kernel, range or step, a pattern with ``*``, or ``/a regular expression/``.
+    :param baseline: further traces; ``regressions`` compares the sources with them.
+    :param clock: ``align`` the times of ranks on different machines, or ``keep`` them, as in :func:`cutrace.load`.
+    :param progress: called with the number of finished files and the number of all files.
+    :param say: called with messages, such as the address of Dask's dashboard.
 
-    Raises :class:`CutraceError` if there is no such report, no file can be read, there are no workers or the folder
+    Raises :class:`CutraceError` if there is no such report, no file can be read, there are no workers, or the folder
     cannot be written.
     """
     from .engines import Engine
@@ -147,7 +147,7 @@ def batch(
 
 
 def _about(files: int, missing: Sequence[str]) -> str:
-    """What a page says of its files: what they lack."""
+    """What a page says about its files: what they lack."""
     if missing:
         return "; ".join(missing)
     return f"{count_of(files, 'file')}. {NOTHING_MISSING}"

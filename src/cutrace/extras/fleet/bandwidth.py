@@ -1,7 +1,7 @@
-"""Bus bandwidth of collectives, and times in which transfers took long.
+"""Bus bandwidth of collectives, and periods in which transfers took long.
 
-The bus bandwidth is that of nccl-tests: the bytes that each rank has to send and receive at least, over the time of the
-transfer.
+The bus bandwidth is defined as in nccl-tests: the bytes that each rank has to send and receive at least, divided by the
+time of the transfer.
 """
 
 from __future__ import annotations
@@ -12,29 +12,32 @@ from datetime import datetime, timezone
 
 import numpy as np
 
-# A call is slow if it takes so many times as long as the usual one, and if its logarithm is so many standard deviations
-# from the median, by the median absolute deviation.
+# A slow call takes at least this many times as long as usual.
 _SLOW = 2.0
+# The logarithm of its time is this many standard deviations above the median. The median absolute deviation estimates
+# the standard deviation.
 _DEVIATIONS = 6.0
-# Calls of one name and size have a usual time if there are as many, else those of the name have one.
+# The fewest calls of one name and size that have a usual time of their own. Other calls use that of their name.
 _FEWEST = 8
-# A slow time has as many slow calls, at most one other for so many of them, and lasts for so long (ns), or for this
-# share of the recording. By chance, one recording in so many has one.
+# The fewest slow calls of a slow period.
 _FEWEST_SLOW = 5
+# A slow period has at most one other call for this many slow ones.
 _OTHER = 4
+# A slow period lasts at least this long (ns), or this share of the recording.
 _LONG_NS = 1_000_000_000
 _LONG = 0.01
+# The probability that a recording has such a period by chance is at most this.
 _CHANCE = 1e-6
 _SECOND = 1_000_000_000
 
 
 def bus_bytes(kinds: np.ndarray, size: np.ndarray, ranks: int) -> np.ndarray:
-    """The bytes on the bus of calls of kinds (strings) and sizes, as NCCL counts them, by a communicator of so many
-    ranks; NaN for kinds without a definition and for unknown sizes (below 0)."""
+    """The bytes on the bus of each call. ``kinds`` are strings, ``size`` is in bytes as NCCL counts them, and ``ranks``
+    is the number of ranks of the communicator. NaN for kinds without a definition and for unknown sizes (below 0)."""
     others = ranks - 1
     factors = {
         "all-reduce": 2 * others / max(ranks, 1),
-        # NCCL counts what one rank sends, or receives, of the whole.
+        # The size is the part of one rank: what it sends, or what it receives.
         "all-gather": float(others),
         "reduce-scatter": float(others),
         "all-to-all": float(others),
@@ -52,8 +55,8 @@ def bus_bytes(kinds: np.ndarray, size: np.ndarray, ranks: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SlowTime:
-    """A time (ns on the wall clock) in which transfers of some groups (their numbers) took ``ratio`` times as long as
-    usual. ``calls`` were slow."""
+    """A period (ns on the wall clock) in which transfers took ``ratio`` times as long as usual. ``groups`` are the
+    indices of the groups with these transfers, and ``calls`` is the number of slow calls."""
 
     start: int
     end: int
@@ -63,7 +66,8 @@ class SlowTime:
 
 
 def slowness(names: np.ndarray, size: np.ndarray, transfer: np.ndarray) -> np.ndarray:
-    """The logarithm of the time of each transfer (ns) in relation to the usual one of calls of its name and size."""
+    """The logarithm of the ratio between the time of each transfer (ns) and the usual time. The usual time is the
+    median of the calls of the same name and size."""
     logarithm = np.log(np.maximum(transfer, 1).astype(np.float64))
     usual = np.zeros(len(names))
     for name in sorted(set(names.tolist())):
@@ -84,8 +88,8 @@ def slow_times(
     slow: np.ndarray,
     span: int,
 ) -> list[SlowTime]:
-    """The times in which the transfers of a group took long. ``start`` and ``end`` are theirs (ns, ascending), ``slow``
-    is from :func:`slowness`, ``span`` (ns) the length of the recording."""
+    """The periods in which the transfers of a group took long. ``start`` and ``end`` are those of its transfers (ns,
+    ascending), ``slow`` is the result of :func:`slowness`, and ``span`` is the length of the recording (ns)."""
     away = np.abs(slow - np.median(slow))
     deviation = 1.4826 * np.median(away)
     is_slow = slow > max(np.log(_SLOW), _DEVIATIONS * deviation)
@@ -113,8 +117,8 @@ def slow_times(
 
 
 def _runs(is_slow: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Intervals of calls that are nearly all slow, the longest ones: the index of the first, and that behind the
-    last."""
+    """Yield the longest intervals of calls that are nearly all slow. An interval is the index of its first call and the
+    index after its last call."""
     waiting = [(0, len(is_slow))]
     while waiting:
         low, high = waiting.pop()
@@ -131,7 +135,7 @@ def _runs(is_slow: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 def merged(times: Sequence[SlowTime]) -> list[SlowTime]:
-    """Times of several groups that overlap, as one."""
+    """Join overlapping periods of several groups into one."""
     together: list[SlowTime] = []
     for time in sorted(times, key=lambda time: time.start):
         if not together or time.start > together[-1].end:
@@ -154,7 +158,7 @@ def merged(times: Sequence[SlowTime]) -> list[SlowTime]:
 
 
 def clock_times(start: int, end: int) -> str:
-    """Two times on the wall clock (ns since 1970) in the words of a sentence."""
+    """Two times on the wall clock (ns since 1970) as words of a sentence."""
     digits = 0
     if end - start < 10 * _SECOND:
         digits = 3

@@ -1,7 +1,7 @@
-"""Clocks and call numbers, from calls that all ranks of a group end together.
+"""Clock errors and call numbers, from calls that all ranks of a group end together.
 
-Ranks of one boot share a clock. So the error of a clock is that of all its ranks, over all groups that other clocks
-take part in.
+Ranks of one boot share a clock. So a clock has one error for all its ranks, computed over all groups that it shares
+with other clocks.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ import numpy as np
 from ...importers.base import FILE_BOOT
 from .model import Part
 
-#: Ends of a call differ by as much (ns) on ranks with right clocks, and work that overlaps may seem to be so far apart.
+#: Ranks with right clocks may see the end of a call this far (ns) apart. Work that overlaps may seem this far apart,
+#: too.
 TOLERANCE_NS = 20_000
 # Intervals between ends are the same if they differ by this share of their length.
 _SHARE = 0.02
-# With fewer calls, intervals do not tell which call is which.
+# With fewer calls, the intervals do not identify a call.
 _FEWEST = 4
-# Numbers that are compared to find a shift, or to find the offset of two clocks.
+# The most intervals that are compared to find a shift.
 _COMPARED = 1 << 22
+# Twice the ends of one clock, and half of the ends of the other, that are compared to find an offset.
 _LONGEST = 1 << 11
 
 
 def clock_ids(parts: Sequence[Part]) -> np.ndarray:
-    """The number of the clock of each part. Parts of one boot share one, and so do those of a host of unknown boot.
-    An imported file has a boot of its own, though its wall clock is that of the host."""
+    """The number of the clock of each part. Parts of one boot share a clock, and so do parts of one host whose boot is
+    unknown. An imported file names a boot of its own, but its clock is that of its host."""
     numbers: dict[tuple[str, str], int] = {}
     ids = []
     for index, part in enumerate(parts):
@@ -43,10 +45,10 @@ def clock_ids(parts: Sequence[Part]) -> np.ndarray:
 
 
 def median(values: np.ndarray, axis: int) -> np.ndarray:
-    """The median, NaN where there are no values, without a warning."""
+    """The median along an axis, without NaN values and without a warning. NaN where there are no values."""
     if not values.shape[axis]:
         return np.full(values.shape[1 - axis], np.nan)
-    ordered = np.sort(values, axis=axis)  # NaN is behind all numbers
+    ordered = np.sort(values, axis=axis)  # NaN sorts after all numbers
     count = (~np.isnan(values)).sum(axis=axis, keepdims=True)
     low = np.maximum(count - 1, 0) // 2
     high = np.minimum(count // 2, values.shape[axis] - 1)
@@ -59,9 +61,10 @@ def median(values: np.ndarray, axis: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Sample:
-    """Some calls of a group. ``times`` (ns) has three layers: starts and ends since a base, and the own time of ranks
-    before calls (:meth:`.rank_calls.RankCalls.times`); NaN where unknown. Rows are the ranks, ``members`` their parts;
-    columns are calls. ``together`` is a mask of the calls that all ranks end together."""
+    """Some calls of a group. ``times`` (ns, NaN where unknown) has three layers: starts since a base, ends since the
+    base, and the time of the rank before the call (:meth:`.rank_calls.RankCalls.times`). Its rows are the ranks, whose
+    parts are ``members``; its columns are the calls. ``together`` is a mask of the calls that all ranks end
+    together."""
 
     members: list[int]
     times: np.ndarray
@@ -74,7 +77,7 @@ class Sample:
         return Sample(members, self.times[:, kept], self.together)
 
     def on_one_clock(self, ahead: np.ndarray) -> np.ndarray:
-        """Starts and ends without the errors of clocks, which are by part."""
+        """Starts and ends without the errors of clocks. ``ahead`` has the error (ns) of each part."""
         errors = ahead[self.members]
         times: np.ndarray = self.times[:2] - errors[:, None]
         return times
@@ -91,7 +94,7 @@ class Sample:
         return share
 
     def torn(self, ahead: np.ndarray) -> float:
-        """The share of calls that a rank seems to end before another one has begun."""
+        """The share of calls that one rank seems to end before another rank has started them."""
         starts, ends = self.on_one_clock(ahead)[..., self.together]
         several = (~np.isnan(ends)).sum(axis=0) > 1
         if not several.any():
@@ -101,27 +104,27 @@ class Sample:
         return float((latest > earliest + TOLERANCE_NS).mean())
 
     def lateness(self, ahead: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """How much later (ns) than the median each member comes to each call, and how much of that is its own doing:
-        time that it spent neither in the call before nor in other communication."""
+        """How much later (ns) than the median each member comes to each call, and how much of this it causes itself. A
+        member causes the time that it spent neither in the previous call nor in other communication."""
         starts, _ = self.on_one_clock(ahead)
         late = starts - median(starts, 0)
         own = self.times[2] - median(self.times[2], 0)
-        # Nothing is known of the time before the first call.
+        # The time before the first call is unknown.
         known = (late > 0) & ~np.isnan(own)
         own_part = np.clip(own, 0, np.maximum(late, 0))
         by_itself = np.where(known, own_part, late)
         return late, by_itself
 
 
-#: The sample of a group of which nothing is known yet.
+#: The sample of a group before its calls are known.
 NO_SAMPLE = Sample([], np.zeros((3, 0, 0)), np.zeros(0, bool))
 
 
 def clock_errors(clocks: np.ndarray, samples: Sequence[Sample]) -> np.ndarray:
-    """How far (ns) the clock of each part is ahead of the median of those that it can be compared with; 0 if there are
-    none. ``clocks`` is their number by part."""
+    """How far (ns) the clock of each part is ahead of the median of the clocks that it can be compared with. 0 if there
+    are none. ``clocks`` has the number of the clock of each part."""
     count = int(clocks.max(initial=-1)) + 1
-    # The errors minimise the squares of what is left of the differences within groups.
+    # Least squares: with these errors, the differences that remain within groups are smallest.
     matrix = np.zeros((count, count))
     right = np.zeros(count)
     for sample in samples:
@@ -152,7 +155,7 @@ def clock_errors(clocks: np.ndarray, samples: Sequence[Sample]) -> np.ndarray:
 
 
 def _components(matrix: np.ndarray) -> list[list[int]]:
-    """Sets of clocks that groups connect."""
+    """Sets of clocks that groups connect, directly or through other clocks."""
     left = set(range(len(matrix)))
     components = []
     while left:
@@ -168,11 +171,11 @@ def _components(matrix: np.ndarray) -> list[list[int]]:
 
 
 def shift_of(own: np.ndarray, others: np.ndarray, guess: int | None) -> int | None:
-    """The index among the calls of others of the first call of a rank, by the ends (ns) of the calls of both. It is
-    below 0 if the rank began first. None if no index fits.
+    """Return the index of a rank's first call among the calls of the others, from the ends (ns) of both. It is negative
+    if the rank started first. None if no index fits.
 
-    Intervals between ends are equal on all ranks, whatever their clocks. ``guess`` is how far the rank's clock is
-    ahead; it decides where intervals leave several indices, None if it is not known.
+    Intervals between ends are equal on all ranks, whatever their clocks. ``guess`` is how far (ns) the rank's clock is
+    ahead, None if unknown. It decides when the intervals fit several indices.
     """
     ends = _Ends(own, others)
     missing = len(others) - len(own)
@@ -190,7 +193,7 @@ def shift_of(own: np.ndarray, others: np.ndarray, guess: int | None) -> int | No
     differences = {shift: ends.difference(shift, most) for shift in shifts}
     allowed = 2 * min(differences.values()) + 1
     near = [shift for shift in shifts if differences[shift] <= allowed]
-    # Others have what a rank lacks, unless the intervals say something else.
+    # Unless the intervals say otherwise, the shorter list of calls is a part of the longer one.
     near = [shift for shift in near if shift in inside] or near
     best = ends.nearest(near, guess)
     if ends.fit(best):
@@ -199,7 +202,7 @@ def shift_of(own: np.ndarray, others: np.ndarray, guess: int | None) -> int | No
 
 
 class _Ends(NamedTuple):
-    """The ends (ns) of the calls of a rank, and those of others."""
+    """The ends (ns) of the calls of a rank, and the ends of the calls of the others."""
 
     own: np.ndarray
     others: np.ndarray
@@ -211,7 +214,7 @@ class _Ends(NamedTuple):
         return self.own[first : first + len(others)], others
 
     def nearest(self, shifts: Sequence[int], guess: int | None) -> int:
-        """The shift with the least difference of times, the first one if clocks are not known."""
+        """The shift with the smallest difference of times. The first shift if ``guess`` is unknown."""
         if guess is None:
             return shifts[0]
         away = []
@@ -222,7 +225,7 @@ class _Ends(NamedTuple):
         return shifts[int(np.argmin(away))]
 
     def difference(self, shift: int, most: int = _COMPARED) -> float:
-        """The median difference (ns) of at most so many intervals between ends."""
+        """The median difference (ns) of at most ``most`` intervals between ends."""
         own, others = self.common(shift)
         mine = np.diff(own[:most])
         theirs = np.diff(others[:most])
@@ -235,8 +238,8 @@ class _Ends(NamedTuple):
 
 
 def offset_of(own: np.ndarray, others: np.ndarray) -> int:
-    """How far (ns) a clock is ahead of another one, by the ends of calls of which most are common: the difference that
-    occurs most often."""
+    """How far (ns) a clock is ahead of another one, from the ends of calls that are mostly common to both: the most
+    frequent difference."""
     mine = own[: _LONGEST // 2]
     theirs = others[: _LONGEST * 2]
     every = mine[:, None] - theirs[None, :]
