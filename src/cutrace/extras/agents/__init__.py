@@ -1,2 +1,2 @@
-"""For AI assistants: a skill file (``SKILL.md``), and a server of the Model Context Protocol over stdio (``python -m
-cutrace.extras.agents``)."""
+"""For AI assistants: a skill file (``SKILL.md``), and a server of the Model Context Protocol over stdio
+(``python -m cutrace.extras.agents``)."""

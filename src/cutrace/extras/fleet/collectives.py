@@ -1,7 +1,7 @@
 """Collectives across ranks: who arrives last, how long the others wait, and whose clock is wrong.
 
-Calls are matched within groups of ranks (:mod:`.matching`). All ranks of a call end it together, which tells the errors
-of clocks (:mod:`.clocks`), which are then removed.
+Calls are matched within groups of ranks (:mod:`.matching`). All ranks of a call end it together. This shows the errors
+of their clocks (:mod:`.clocks`), which are then removed.
 """
 
 from __future__ import annotations
@@ -44,11 +44,13 @@ from .stragglers import OUTSTANDING, Measured, Outstanding, by_host, robust_scor
 from .time_sums import ascending
 from .timeline import TimeRatios, by_job
 
-# Rows of the table of calls, and lines of the picture of transfers.
+# The most rows of the table of calls.
 _CALLS = 1000
+# The most lines of the chart of transfers.
 _LINES = 6
-# The smallest error of a clock (ns) that is said, and the smallest lateness, as a share of the time between calls.
+# The smallest error of a clock (ns) that gets a sentence.
 _CLOCK_NS = 100_000
+# The smallest lateness that gets a sentence, as a share of the time between calls.
 _LATE = 0.01
 _FEWEST = 4
 
@@ -74,9 +76,10 @@ _GROUP_COLUMNS = columns_of(
 
 
 _NEVER = np.iinfo(np.int64).max
-#: What happened at a call, in ns on one clock: the first and the last arrival, the last end, the time of the transfer,
-#: the waits and the time of all ranks; the row of the member that came last, the number of ranks that arrived, bytes
-#: (:data:`UNKNOWN` if unknown) and those on the bus (NaN if unknown). Each has the value of a call without any rank.
+#: The fields of a call and their values before any rank has made it. Times are ns on one clock: the first and the last
+#: arrival, the last end, and the transfer. ``waits`` and ``time`` are sums over all ranks. ``last`` is the index of the
+#: member that came last, and ``ranks`` the number of ranks that arrived. ``bytes`` is :data:`UNKNOWN` if unknown, and
+#: ``bus``, the bytes on the bus, is NaN if unknown.
 _NOTHING = {
     "number": 0,
     "earliest": _NEVER,
@@ -97,9 +100,10 @@ _ARRIVALS = np.dtype([(name, _TYPES[type(value)]) for name, value in _NOTHING.it
 
 
 def calls(rank: RankTrace, options: BatchOptions, *, on_wall_clock: bool = True) -> Any:
-    """Each communication kernel: its collective (the name), kind, communicator ("" if unknown) and its number of ranks;
-    its number in the communicator, or among kernels of the name; its start and end (ns on the wall clock, or on that of
-    the trace), and bytes."""
+    """Map a rank to a table with a row for each communication kernel. ``collective`` is its name, ``kind`` the kind of
+    call, and ``communicator`` is "" if unknown. ``ranks`` is the number of ranks of the communicator. ``call`` numbers
+    the calls of a communicator, or the kernels of a name. Start and end are ns on the wall clock, or on the clock of
+    the trace."""
     context = rank.context.kernels
     kernels = kernels_of(rank)
     number = context.numbers[kernels.launch].astype(np.int64)
@@ -132,8 +136,8 @@ def calls(rank: RankTrace, options: BatchOptions, *, on_wall_clock: bool = True)
 
 
 def _numbers(asked: Records, names: np.ndarray, kernels: Records) -> np.ndarray:
-    """The number of each call in its communicator, or among the calls of its name if that is not known. Transfers
-    between two ranks are numbered apart."""
+    """The number of each call in its communicator. If the communicator is unknown, calls of the same name are numbered.
+    Transfers between two ranks have numbers of their own."""
     known = asked.communicator != ""
     own_names = np.where(known, -1, names)
     apart = asked.kind == POINT_TO_POINT
@@ -144,7 +148,7 @@ def _numbers(asked: Records, names: np.ndarray, kernels: Records) -> np.ndarray:
     order = np.lexsort((kernels.end, kernels.start, key_of))
     ordered = key_of[order]
     number = np.zeros(len(names), np.int64)
-    # The index of the first call with the same key is subtracted.
+    # Numbers start at 0 for each key, so the index of the first call with the key is subtracted.
     number[order] = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
     return number
 
@@ -220,9 +224,10 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
 
 @dataclass
 class _Member:
-    """A rank in a group, its index there, and the error of its clock (ns): its calls, how often it came last, and times
-    (ns): its waits, its calls, and the waits of others when it was last. ``late`` is its mean lateness, ``by_itself``
-    as far as it is its own doing; NaN where they are not known."""
+    """A rank in a group. ``index`` is its index in the group, and ``ahead`` is the error of its clock. ``calls`` counts
+    its calls, and ``last`` the calls to which it came last. ``waits`` is the sum of its waits, ``time`` the sum of its
+    calls, and ``caused`` the waits of the others when it came last. ``late`` is its mean lateness, and ``by_itself``
+    the part that it causes itself; NaN if unknown. All times are ns."""
 
     part: Part
     group: _GroupCalls
@@ -258,12 +263,12 @@ class _Member:
 
 @dataclass
 class _GroupCalls:
-    """The calls of a group: records of :data:`_ARRIVALS`, in their order, without those that no rank recorded.
-    ``members`` are by part. ``title`` has the ranks, for people, and the communicator, ``place`` is the group in a
-    sentence, if there are several.
+    """The calls of a group that any rank recorded: records of :data:`_ARRIVALS`, ascending by number. ``members`` are
+    by index of the part. ``title`` has the ranks, for people, and the communicator. ``place`` names the group in a
+    sentence; it is empty if there is only one group.
 
-    :meth:`arrive` is called for each member; then the last arrivals are known. :meth:`wait` is called for each member
-    next, and :meth:`end` at the end.
+    :meth:`arrive` is called for each member and finds the last arrivals. Then :meth:`wait` is called for each member,
+    and :meth:`end` once.
     """
 
     group: RankGroup
@@ -300,18 +305,18 @@ class _GroupCalls:
         number: np.ndarray,
         calls: np.recarray,
     ) -> None:
-        """A rank waits until the last one arrives. No wait is longer than the call."""
+        """Add the waits of a rank for the last arrival. No wait is longer than the call."""
         late = self.calls.latest[number] - calls.start_ns
         waits = np.minimum(late, calls.end_ns - calls.start_ns)
         self.calls.waits[number] += waits
         self.members[part].waits = int(waits.sum())
 
     def end(self) -> None:
-        """Count how often each member was last, and what the others waited then."""
+        """Count how often each member came last, and how long the others then waited."""
         calls = self.calls[self.calls.ranks > 0]
         calls.transfer = np.maximum(calls.end - calls.latest, 0)
         size = len(self.members)
-        # When others arrive is not known in a group of one.
+        # In a group of one, the arrival of the others is unknown.
         if size > 1:
             calls.bus = bus_bytes(calls.kind, calls.bytes, self.group.ranks or size)
         counts = np.bincount(calls.last, minlength=size)
@@ -324,14 +329,15 @@ class _GroupCalls:
 
     @property
     def complete(self) -> Records:
-        """The calls with a known last arrival, in its order: those that all ranks recorded."""
+        """The calls that all ranks recorded, so that their last arrival is known. They are in the order of this
+        arrival."""
         size = len(self.members)
         calls = self.calls[(self.calls.ranks == size) & (size > 1)]
         return calls[np.argsort(calls.latest, kind="stable")]
 
 
 def _arrivals(job: Job) -> list[_GroupCalls]:
-    """What the ranks of each group did at its calls."""
+    """The calls of each group, with what its ranks did."""
     titles = [
         (job.title(group.members), group.key.communicator) for group in job.groups
     ]
@@ -372,7 +378,7 @@ def _arrivals(job: Job) -> list[_GroupCalls]:
 
 
 def _none(count: int) -> Records:
-    """Calls without any rank."""
+    """Records of calls that no rank has made yet."""
     calls: Records = np.recarray(count, _ARRIVALS)
     calls[:] = tuple(_NOTHING.values())
     calls.number = np.arange(count)
@@ -380,7 +386,8 @@ def _none(count: int) -> Records:
 
 
 def _habit(late: np.ndarray) -> float:
-    """The mean without the largest number: one late call, such as the one that sets up connections, is no habit."""
+    """The mean without the largest number, because one late call is no habit. It may be the call that sets up
+    connections."""
     known = np.sort(late[~np.isnan(late)])
     if len(known) > _FEWEST:
         known = known[:-1]
@@ -401,8 +408,8 @@ def _rounded(time: float) -> int | None:
 def _sums(
     calls: Records,
 ) -> tuple[int, int, float | None, int, int | None, float | None]:
-    """The waits and the time (ns) of some calls, the share of the waits, the number of calls, their bytes and the bus
-    bandwidth (bytes/s). The last two are None if the size of one call is not known."""
+    """The waits (ns) and the time (ns) of some calls, the share of the waits in the time, the number of calls, their
+    bytes, and the bus bandwidth (bytes/s). The last two are None if the size of any call is unknown."""
     waits = int(calls.waits.sum())
     time = int(calls.time.sum())
     size = None
@@ -472,8 +479,8 @@ def _longest(groups: Sequence[_GroupCalls], first: int) -> Iterator[Row]:
 
 
 def _late_sentences(groups: Sequence[_GroupCalls]) -> Iterator[str]:
-    """Ranks that come late by themselves, where they stand out among the ranks of groups of one size with calls of the
-    same names."""
+    """Yield sentences on ranks that come late by themselves. A rank is compared with the ranks of all groups of the
+    same size that make calls of the same names."""
     alike: defaultdict[tuple[int, tuple[str, ...]], list[_GroupCalls]] = defaultdict(
         list
     )
@@ -518,7 +525,7 @@ def _late_sentence(who: Outstanding, members: Sequence[_Member], place: str) -> 
 
 
 def _slow_sentences(groups: Sequence[_GroupCalls], first: int) -> Iterator[str]:
-    """Times in which transfers took long. ``first`` (ns) is the start of the first call."""
+    """Yield sentences on periods in which transfers took long. ``first`` is the start of the first call (ns)."""
     span = max(int(group.calls.end.max()) for group in groups) - first
     found = []
     timed = True
@@ -550,7 +557,7 @@ def _slow_sentences(groups: Sequence[_GroupCalls], first: int) -> Iterator[str]:
 
 
 def _clock_sentences(job: Job) -> Iterator[str]:
-    """Clocks that are wrong, where they stand out. Consecutive ranks of one machine share its clock."""
+    """Yield sentences on clocks whose error stands out. Consecutive ranks of one machine share its clock."""
     if len(job.parts) < _FEWEST:
         return
     several = len({part.host for part in job.parts}) > 1
@@ -586,8 +593,8 @@ def _clock_sentences(job: Job) -> Iterator[str]:
 
 
 def _transfers(groups: Sequence[_GroupCalls], job_name: str) -> Iterator[Picture]:
-    """Yield the bus bandwidth over time of the groups with the longest transfers, or the mean time of their transfers
-    if the bytes of some are not known."""
+    """Yield line charts for the groups with the longest transfers: their bus bandwidth over time, or the mean time of
+    their transfers if some sizes are unknown."""
     titles = Counter(group.title[0] for group in groups)
     drawn = []
     for group in groups:

@@ -1,7 +1,7 @@
 """The communicator, the size and the kind of each communication kernel of a rank.
 
-NCCL's NVTX ranges and the annotations of torch.profiler say what a thread asked for. A kernel belongs to the calls in
-whose time its thread launched it. Calls between ncclGroupStart and ncclGroupEnd are launched by the outermost
+NCCL's NVTX ranges and the annotations of torch.profiler show the calls that a thread makes. A kernel belongs to the
+call during which its thread launched it. Calls between ncclGroupStart and ncclGroupEnd are launched by the outermost
 ncclGroupEnd, and one kernel may do several of them.
 """
 
@@ -23,9 +23,9 @@ from ...analysis.sweep import Stream, SweepBatch
 from ...trace.nccl import NcclCall, payload_fields
 from .model import RankCollector, RankTrace, Records
 
-#: A size (bytes) that is not known.
+#: A size (bytes) that is unknown.
 UNKNOWN = -1
-#: Kinds of calls by the letters of their names, in the order in which they are looked for.
+#: The kind of a call by the letters of its name. The first match counts.
 _KINDS = {
     "allreduce": "all-reduce",
     "barrier": "all-reduce",
@@ -42,7 +42,7 @@ _KINDS = {
     "reduce": "reduce",
 }
 POINT_TO_POINT = "send-recv"
-#: Kinds of calls that no rank ends before all ranks have begun, and that all end together.
+#: Kinds of calls that no rank ends before all ranks have started, and that all ranks end together.
 TOGETHER = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 
 # Ranges of NCCL, and slices of torch.profiler.
@@ -69,7 +69,8 @@ _ITEM_BYTES = {
 
 @lru_cache(4096)
 def kind_of(name: str) -> str:
-    """The kind of call that a kernel, a function of NCCL or a collective of torch does; "" if its name does not say."""
+    """The kind of call that the name of a kernel, of an NCCL function or of a torch collective stands for; "" if
+    unknown."""
     letters = re.sub("[^a-z]", "", name.lower())
     for part, kind in _KINDS.items():
         if part in letters:
@@ -78,9 +79,9 @@ def kind_of(name: str) -> str:
 
 
 class Asked(NamedTuple):
-    """A call that a thread asked for. ``communicator`` is equal on all of its ranks, and ``ranks`` is their number (0
+    """A call of a thread. ``communicator`` is equal on all ranks of the communicator, and ``ranks`` is their number (0
     if unknown). ``bytes`` is the size as NCCL counts it: what one rank sends in an all-gather, what it receives in a
-    reduce-scatter, what it sends to each other one in an all-to-all."""
+    reduce-scatter, and what it sends to each other rank in an all-to-all."""
 
     communicator: str
     ranks: int
@@ -89,7 +90,7 @@ class Asked(NamedTuple):
 
     @property
     def launches(self) -> bool:
-        """Whether it needs a kernel: a rank alone needs none."""
+        """Whether the call needs a kernel. A communicator of one rank needs none."""
         return self.ranks != 1
 
 
@@ -102,7 +103,7 @@ _ASKED = np.dtype(
         ("bytes", np.int64),
     ]
 )
-#: The call of a kernel of which nothing is known.
+#: The call of a kernel if nothing is known about it.
 NOT_ASKED = Asked(
     "",
     0,
@@ -118,9 +119,9 @@ class _Window:
     start: int
     end: int
     calls: list[Asked]
-    #: The indices of the kernels that were launched in it.
+    #: The indices of the kernels that were launched in this time.
     kernels: list[int] = field(default_factory=list)
-    #: It launches what the thread asked for before it.
+    #: Whether it launches the calls that the thread made before it.
     of_earlier: bool = False
 
 
@@ -128,8 +129,8 @@ _Thread = tuple[int, int]
 #: The windows of each thread, by process and thread.
 _Windows = dict[_Thread, list[_Window]]
 
-#: A communication kernel: process, stream (an index), start and end (ns), launch configuration, if it was launched in a
-#: graph, and the thread and time (ns) of the launching call, 0 if unknown.
+#: A communication kernel: process, index of the stream, start and end (ns), launch configuration, whether a graph
+#: launched it, and the thread and time (ns) of the launching call, 0 if unknown.
 _FIELDS = (
     "process",
     "stream",
@@ -181,8 +182,8 @@ def kernels_of(rank: RankTrace) -> Records:
 
 
 def asked_of(rank: RankTrace, kernels: Records, kinds: Sequence[str]) -> Records:
-    """The call of each kernel, as far as it is known, as records of :data:`_ASKED`. ``kinds`` are those of the kernels
-    by name."""
+    """The call of each kernel as records of :data:`_ASKED`. Unknown calls are :data:`NOT_ASKED`. ``kinds`` has the kind
+    of each kernel, as its name gives it."""
     windows = _torch_windows(rank) | _nvtx_windows(rank)
     _launch(windows, kernels)
     asked = [NOT_ASKED] * len(kernels)
@@ -238,7 +239,7 @@ def _nvtx_windows(rank: RankTrace) -> _Windows:
 
 
 def _asked(call: NcclCall, name: str, sizes: Mapping[int, int]) -> Asked:
-    """What a function of NCCL asks for. ``sizes`` are the numbers of ranks by communicator."""
+    """The call that a range of an NCCL function describes. ``sizes`` has the number of ranks of each communicator."""
     size = UNKNOWN
     if call.bytes is not None:
         size = call.bytes
@@ -269,7 +270,7 @@ class _Grouping:
         self._end = 0
 
     def add(self, window: _Window, name: str) -> None:
-        """Add the range of a function. Calls in a group are launched by the end of the outermost one."""
+        """Add the range of a function. The end of the outermost group launches the calls in it."""
         if window.start < self._end:
             return  # inside of a call
         (call,) = window.calls
@@ -322,7 +323,7 @@ def _torch_windows(rank: RankTrace) -> _Windows:
 
 
 def _torch_call(text: str) -> Asked:
-    """The call that the arguments of a slice of torch.profiler describe."""
+    """The call that the arguments of a torch.profiler slice describe."""
     fields = payload_fields(text)
     kind = kind_of(str(fields.get("Collective name", "")))
     group = str(fields.get("Process Group Name", ""))
@@ -366,7 +367,7 @@ def _torch_bytes(fields: dict[str, Any], kind: str) -> int:
 
 
 def _launch(windows: _Windows, kernels: Records) -> None:
-    """Give each kernel to the innermost window in whose time its thread launched it."""
+    """Give each kernel to the innermost window during which its thread launched it."""
     fields = ["process", "thread", "launched"]
     order = np.argsort(kernels.launched, kind="stable")
     calls = kernels[fields][order].tolist()
@@ -378,7 +379,7 @@ def _launch(windows: _Windows, kernels: Records) -> None:
 
 
 def _hand_over(windows: Sequence[_Window]) -> None:
-    """Move the calls of windows without a kernel to the window that launches them."""
+    """Move the calls of a window without kernels to the later window that launches them."""
     earlier: list[Asked] = []
     for window in windows:
         if not window.of_earlier:
@@ -404,7 +405,8 @@ class _Streams:
             self._users[stream].add((call.communicator, call.ranks))
 
     def only(self, kernel: int) -> tuple[str, int]:
-        """The communicator that alone uses the stream of a kernel, or "", and its number of ranks."""
+        """If a single communicator uses the stream of a kernel: this communicator and its number of ranks. Else "" and
+        0."""
         users = self._users[self._stream_of[kernel]]
         if len(users) == 1:
             return next(iter(users))
@@ -412,7 +414,7 @@ class _Streams:
 
 
 def _one_communicator(window: _Window) -> Iterator[tuple[int, Asked]]:
-    """The kernels of a window and what they do. The calls are of one communicator."""
+    """Yield each kernel of a window with its call. The calls use one communicator."""
     calls = window.calls
     if not calls:
         return
@@ -433,8 +435,8 @@ def _one_communicator(window: _Window) -> Iterator[tuple[int, Asked]]:
 def _several_communicators(
     window: _Window, kinds: Sequence[str], streams: _Streams
 ) -> Iterator[tuple[int, Asked]]:
-    """The same for a window with calls of several communicators. A kernel whose communicator its stream does not tell,
-    and neither its kind, stays without one."""
+    """Yield each kernel of a window with its call, for calls on several communicators. A kernel has no communicator if
+    neither its stream nor its kind identifies it."""
     calls: defaultdict[str, list[Asked]] = defaultdict(list)
     for call in window.calls:
         calls[call.communicator].append(call)

@@ -1,6 +1,7 @@
-"""Engines: where the files of a batch are mapped. This process, processes of this machine, Dask, or any executor.
+"""Engines: where the files of a batch are mapped. An engine is this process, processes of this machine, Dask, or any
+executor.
 
-Each engine yields a task, its result (None if each of its workers died) and the number of tries.
+Each engine yields a task, its result (None if each worker that read the file died) and the number of tries.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ MODES = ("processes", "sequential", "dask")
 #: Seconds to wait for a worker.
 WAIT = 30.0
 
-# Tasks that a worker of this machine has beside the current one, so that it does not wait for the next one.
+# Tasks that are queued for a worker of this machine beside its current one, so that it never waits for work.
 _AHEAD = 2
-# Tasks that an executor has at most: their results wait in the memory of this process.
+# The most tasks that an executor has at a time, because their results stay in the memory of this process.
 _IN_FLIGHT = 4096
-# Seconds between two looks at workers that may be gone, and at futures that tell nobody when they are done.
+# Seconds between two checks for lost workers, and for finished futures that have no callback.
 _LOOK = 1.0
 
-# The errors of executors, by module, that tell that workers died with a task.
+# The errors, by module, with which executors report that a task's workers died.
 _KILLED = {"distributed": "KilledWorker", "submitit.core.utils": "UncompletedJobError"}
 
 _Done = tuple[Task, Mapped | None, int]
@@ -59,9 +60,9 @@ _Done = tuple[Task, Mapped | None, int]
 
 @dataclass(frozen=True)
 class Engine:
-    """Where files are mapped. ``scheduler`` is the address or the scheduler file of Dask, or a client of it;
-    ``executor`` any :class:`concurrent.futures.Executor`, which is used instead of ``mode``. ``wait`` are the seconds
-    in which a worker has to come. ``say`` is called with sentences for people."""
+    """Where files are mapped. ``scheduler`` is the address or the scheduler file of Dask, or a client. ``executor`` is
+    any :class:`concurrent.futures.Executor`; it is used instead of ``mode``. ``wait`` is how long to wait for a worker
+    (s). ``say`` is called with messages."""
 
     mode: str = "processes"
     workers: int | None = None
@@ -71,7 +72,7 @@ class Engine:
     say: Callable[[str], None] | None = None
 
     def check(self) -> None:
-        """Raise :class:`CutraceError` if there is no such mode, or something would have no effect."""
+        """Raise :class:`CutraceError` if there is no such mode, or an option would have no effect."""
         if self.mode not in MODES:
             raise CutraceError(
                 f"there is no mode {self.mode!r}: use one of {', '.join(MODES)}"
@@ -97,7 +98,7 @@ class Engine:
         raise CutraceError(f"--workers has no effect, because {place}: leave it out")
 
     def mapped(self, tasks: Sequence[Task]) -> Iterator[_Done]:
-        """Map the tasks, and yield them as they end. Raises :class:`CutraceError` when no worker is left."""
+        """Map the tasks, and yield each when it is finished. Raises :class:`CutraceError` when no worker is left."""
         if not tasks:
             return iter(())
         if self.executor is not None:
@@ -113,17 +114,17 @@ class Engine:
     def _on_dask(self, tasks: Sequence[Task]) -> Iterator[_Done]:
         with ExitStack() as stack:
             client = self._client(stack)
-            # A scheduler without one has no such key.
+            # A scheduler without a dashboard raises KeyError here.
             with suppress(KeyError):
                 if self.say and client.dashboard_link:
                     self.say(f"Dask's dashboard: {client.dashboard_link}")
             place = f"the Dask scheduler {client.scheduler.addr}"
-            # Weak: a worker keeps a result as long as there is a future of it.
+            # The set is weak, because a worker keeps a result as long as its future exists.
             submitted: WeakSet[Any] = WeakSet()
 
             def submit(function: Callable[..., Any], *arguments: Any) -> Any:
-                # Dask runs a task again whose worker died, as often as the scheduler is configured to. The futures of
-                # its Executor may never be done then: it can lose the error.
+                # When a worker dies, Dask runs its task again, as often as the scheduler is configured to. The client
+                # is used directly, because a future of Dask's Executor may then never finish: it can lose the error.
                 future = client.submit(function, *arguments, pure=False)
                 submitted.add(future)
                 return future
@@ -136,7 +137,8 @@ class Engine:
                     client.cancel(list(submitted))
 
     def _client(self, stack: ExitStack) -> Any:
-        """The client of the scheduler, of the one of ``DASK_SCHEDULER_ADDRESS``, or of new local processes."""
+        """The client of ``scheduler``, else of the scheduler in ``DASK_SCHEDULER_ADDRESS``, else of new local
+        processes."""
         distributed: Any = package("distributed", "batch on Dask")
         scheduler = self.scheduler
         if scheduler is None:
@@ -163,7 +165,7 @@ class Engine:
             else:
                 client = distributed.Client(str(scheduler), timeout=self.wait)
         except (OSError, ValueError, MemoryError) as error:
-            # A server of something else sends sizes of petabytes.
+            # MemoryError: a server that is not Dask's seems to announce messages of petabytes.
             raise CutraceError(
                 f"cannot reach the Dask scheduler {scheduler} within {self.wait:g} s: {error}. "
                 "Start it with `dask scheduler`, or leave --scheduler out for workers on this machine"
@@ -173,7 +175,7 @@ class Engine:
 
 @contextmanager
 def _without_logs(name: str) -> Iterator[None]:
-    """Keep a package from logging what reaches the user as an error."""
+    """Suppress the log of a package whose problems reach the user as errors."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -187,9 +189,9 @@ def _without_logs(name: str) -> Iterator[None]:
 
 
 class _Pool:
-    """Workers behind a function that submits work, as :meth:`concurrent.futures.Executor.submit`. ``place`` names them,
-    ``patience`` are the seconds to wait for one. ``workers`` returns something empty if there are none now; without it,
-    the pool itself tells that it is broken."""
+    """Workers behind a function that submits work like :meth:`concurrent.futures.Executor.submit`. ``place`` names
+    them, and ``patience`` is how long to wait for one (s). ``workers`` returns something empty if there are none now.
+    Without it, the pool itself reports that it is broken."""
 
     def __init__(
         self,
@@ -202,15 +204,15 @@ class _Pool:
         self._place = place
         self._patience = patience
         self._workers = workers
-        # Futures tell that they are done.
+        # Futures with callbacks put themselves here when they are done.
         self._done: SimpleQueue[Any] = SimpleQueue()
-        # Jobs of submitit do not: they have to be asked.
+        # Jobs of submitit have no callbacks and are polled.
         self._asked: list[Any] = []
 
     def mapped(self, tasks: Sequence[Task]) -> Iterator[_Done]:
         waiting = list(reversed(tasks))
         running: dict[Any, Task] = {}
-        # A worker dies with all of its files: they are tried once more, each alone.
+        # When a worker dies, all files that it had are suspects. They are tried once more, one at a time.
         suspects: list[Task] = []
         tried: set[str] = set()
         finished = 0
@@ -248,7 +250,7 @@ class _Pool:
         except (BrokenExecutor, CancelledError, ImportError, OSError) as error:
             raise _stopped(self._why(error), finished) from None
         finally:
-            # The client of Dask cancels all of its work at once.
+            # The client of Dask cancels all its tasks at once.
             if self._workers is None:
                 for future in running:
                     future.cancel()
@@ -260,7 +262,7 @@ class _Pool:
             self._asked.append(future)
 
     def _next_done(self) -> Any:
-        """Return a future that is done, or None after a while without one."""
+        """Return a finished future, or None if none finishes for a while."""
         for future in self._asked:
             if future.done():
                 self._asked.remove(future)
@@ -271,7 +273,7 @@ class _Pool:
             return None
 
     def _why(self, error: Exception) -> str:
-        """Why the pool takes no more work, and what to do."""
+        """Return why the pool accepts no more work, and what to do."""
         if isinstance(error, BrokenExecutor):
             return f"a worker of {self._place} died, and it takes no more work: make a new one"
         if isinstance(error, ImportError):
@@ -282,16 +284,17 @@ class _Pool:
         return f"the connection to {self._place} was lost: start it"
 
     def _probe(self, own: str) -> None:
-        """Raise :class:`CutraceError` if no worker comes in time, or if one has another version of cutrace than
-        ``own``; :class:`ImportError` if it has none."""
+        """Raise :class:`CutraceError` if no worker comes in time, or if it has another version of cutrace than ``own``.
+        Raise :class:`ImportError` if it lacks cutrace."""
         end = monotonic() + self._patience
-        # Dask sends a function of cutrace again and again to a worker that does not know it.
+        # Probe with a function of the standard library first: Dask keeps resending a function of cutrace to a worker
+        # that lacks cutrace.
         self._soon(end, resolve_name, f"{__name__}:{version_here.__name__}")
         of_worker = self._soon(end, version_here)
         _check_version(of_worker, own)
 
     def _soon(self, end: float, function: Callable[..., Any], *arguments: str) -> Any:
-        """The result of a function on a worker, before the time ``end``."""
+        """Call a function on a worker and return its result. ``end`` is the deadline (monotonic time, s)."""
         future = self._submit(function, *arguments)
         pause = _LOOK / 100
         while not future.done():
@@ -307,19 +310,19 @@ class _Pool:
         except (BrokenExecutor, CancelledError, ImportError, OSError):
             raise
         except Exception as error:
-            # Dask's scheduler, too, reads functions that are sent.
+            # Dask's scheduler also unpickles the functions that it passes on, so this error may be its own.
             words = " ".join(str(error).split())
             sentence, _, _ = words.partition(". ")
             raise ImportError(sentence) from None
 
 
 def _result(future: Any) -> Mapped | None:
-    """The result of a future that is done; None if each worker that read the file died."""
+    """The result of a finished future; None if each worker that read the file died."""
     try:
         mapped: Mapped = future.result()
     except Exception as error:
         for module, name in _KILLED.items():
-            # It is loaded if the future comes from there.
+            # The module is loaded if the future comes from it.
             package_of_future = sys.modules.get(module)
             killed = getattr(package_of_future, name, ())
             if isinstance(error, killed):
@@ -329,7 +332,7 @@ def _result(future: Any) -> Mapped | None:
 
 
 def _stopped(reason: str, finished: int) -> CutraceError:
-    """The error for a pool that takes no more work, when so many files are done."""
+    """The error of a pool that accepts no more work after ``finished`` files."""
     sentence = f"{reason}, and run this again"
     if finished:
         files = count_of(finished, "file")
@@ -338,7 +341,7 @@ def _stopped(reason: str, finished: int) -> CutraceError:
 
 
 def version_here() -> str:
-    """The version of cutrace of a worker. Raises :class:`ImportError` if a package is missing."""
+    """The version of cutrace on a worker. Raises :class:`ImportError` if pyarrow is missing."""
     import_module("pyarrow.parquet")
     return version("cutrace")
 
@@ -360,11 +363,12 @@ def map_on_worker(task: Task, own: str) -> Mapped:
 
 
 def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
-    """A worker that dies breaks its pool, and the files in flight are tried again, each alone."""
+    """Map in processes of this machine. A worker that dies breaks its pool. The files in flight are then tried again,
+    one at a time."""
 
     @contextmanager
     def pool_of(count: int) -> Iterator[ProcessPoolExecutor]:
-        # Ctrl-C ends this process, which then ends its workers after the file that each is at.
+        # Ctrl-C ends this process. It then ends each worker after the file that the worker is reading.
         with _apart():
             pool = ProcessPoolExecutor(
                 count,
@@ -411,9 +415,9 @@ def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
 
 @contextmanager
 def _signals_later() -> Iterator[None]:
-    """Handle signals that end this process afterwards. A worker whose start is interrupted would wait for its first
-    message forever, and this process for the worker."""
-    # The main thread alone handles signals.
+    """Delay signals that end this process until the block ends. A worker whose start is interrupted would wait forever
+    for its first message, and this process would wait forever for the worker."""
+    # Only the main thread handles signals.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -438,9 +442,9 @@ def _signals_later() -> Iterator[None]:
 
 @contextmanager
 def _apart() -> Iterator[None]:
-    """Let processes that multiprocessing starts run nothing of this program. They do not import the modules of
-    multiprocessing from the working folder; later they get the ``sys.path`` of this process (Python 3.10 ignores it).
-    They do not import the main module again, which would start the same batch in a script without a guard."""
+    """Let new processes of multiprocessing run no code of this program. They do not import the modules of
+    multiprocessing from the working folder (Python 3.10 does), and get the ``sys.path`` of this process later. They do
+    not import the main module, because a script without a guard would start the same batch again."""
     name = "PYTHONSAFEPATH"
     before = os.environ.get(name)
     os.environ[name] = "1"

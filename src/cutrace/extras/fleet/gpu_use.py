@@ -1,7 +1,8 @@
-"""The use of GPUs over all ranks: busy time by time, idle time by length, communication and copies behind computation.
+"""The use of GPUs over all ranks: busy time over wall time, idle time by length, and communication and copies behind
+computation.
 
 A GPU is busy while any work runs on it: a kernel, a copy, a fill, or a graph that was traced as a whole. Each process
-counts for itself.
+is counted separately.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from .timeline import Steps, TimeRatios, by_job
 
 
 class _BusySteps(RankCollector):
-    """Collects the devices of a process, and the busy time (ns) of each in each step of time."""
+    """Collects the devices of a process, and the busy time (ns) of each device in each step of wall time."""
 
     tables = GPU_WORK
 
@@ -211,7 +212,7 @@ def _sums(use: dict[str, Any]) -> tuple[int, int, float, int]:
 
 
 def _by_power_of_two(bins: Any) -> list[Row]:
-    """The rows of the table of idle times by length. A power of two has many bins."""
+    """The rows of the table of idle times by length. Each row sums the bins of one power of two."""
     _, bits = np.frexp(bins["at_least_ns"].to_numpy())
     powers = 1 << (bits.astype(np.int64) - 1)
     sums = TimeSums("at_least_ns")
@@ -298,7 +299,7 @@ def _overlap(parts: Sequence[Part], options: BatchOptions) -> Result:
         rows,
     )
     sentence = "{who}: communication that no computation hides takes {ratio:.2f} times as long as on {others}"
-    # Where half of the ranks are slow, the others wait for them, which is no fault of theirs.
+    # If half of the ranks are slow, the others wait for them. Waiting is no fault, so halves get no sentence.
     return Result([table], stragglers(exposed, sentence, halves=False))
 
 

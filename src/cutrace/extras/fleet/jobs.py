@@ -10,14 +10,14 @@ from pathlib import Path
 from ...units import printable
 from .model import INCOMPLETE, Part, short
 
-#: Folders whose ranks worked at the same time, or of which this is not known.
+#: Folders whose ranks worked at the same time, or may have.
 _Folders = list["_Folder"]
 
 
 def joined(parts: Sequence[Part]) -> list[Part]:
-    """Return the parts with their jobs. Neighbouring folders are of one job that has the name of the folder around them
-    if all of this is so: each file tells its rank and the same number of ranks, and no job; no rank is in two folders;
-    their GPU work overlaps in time, or, where this is not known, all ranks are there."""
+    """Return the parts with their jobs. Neighbouring folders are one job, named after the folder around them, if all of
+    these hold. Each file states its rank and the same number of ranks, and no file states a job. No rank is in two
+    folders. The GPU work of the folders overlaps in time; if times are unknown, all ranks have to be there."""
     by_path: dict[Path, _Folder] = {}
     for part in parts:
         path = Path(part.source).parent
@@ -45,8 +45,9 @@ def joined(parts: Sequence[Part]) -> list[Part]:
 
 @dataclass
 class _Folder:
-    """The files of a folder: their ranks, the numbers of ranks that they tell (0 if not, or if one tells its job), and
-    the first and last time of their GPU work; 0 if not known."""
+    """The files of a folder. ``ranks`` are their ranks. ``worlds`` are the numbers of ranks that they state, 0 for a
+    file without one or with a job. ``first`` and ``last`` are the times of the first and last GPU work (ns), 0 if
+    unknown."""
 
     path: Path
     ranks: set[int] = field(default_factory=set)
@@ -67,10 +68,10 @@ class _Folder:
 
 
 def _at_one_time(folders: Sequence[_Folder]) -> Iterator[_Folders]:
-    """Yield folders whose work overlaps in time, and those of unknown times."""
+    """Yield lists of folders whose work overlaps in time, and first the folders without times."""
     together: _Folders = []
     reached = 0
-    # Unknown times are before the known ones.
+    # Unknown times are 0, so they come first.
     for folder in sorted(folders, key=lambda folder: folder.first):
         if folder.first > reached:
             yield together
@@ -92,8 +93,8 @@ def _is_one_job(folders: Sequence[_Folder], world: int) -> bool:
 
 
 def labeled(parts: Sequence[Part]) -> list[Part]:
-    """The parts with names: with their job if there are several, and their file if the rank is in several files. What
-    accuses a rank names it, so the name says if its records are missing."""
+    """Return the parts with labels. A label has the job if there are several, and the file if the rank is in several
+    files. It says if records are missing, because sentences that accuse a rank use its label."""
     jobs = {part.job for part in parts}
     sources = list(dict.fromkeys(part.source for part in parts))
     files = dict(zip(sources, short(sources), strict=True))
@@ -119,8 +120,8 @@ def labeled(parts: Sequence[Part]) -> list[Part]:
 
 
 def starts(parts: Sequence[Part]) -> dict[Path, int]:
-    """The number of each part of a rank that was started several times, from 1; empty if the parts overlap in time, or
-    their times are not known."""
+    """The number (from 1) of each start of a rank that was started several times, by path of the part. Empty if the
+    parts overlap in time, or a time is unknown."""
     timed = []
     for part in parts:
         if not part.times:

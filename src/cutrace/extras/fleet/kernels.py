@@ -24,12 +24,14 @@ from .model import (
 from .stragglers import Measured, stragglers
 from .time_sums import TimeSums, binned, histogram
 
-#: Count, total, minimum and maximum (ns) by kernel.
+#: The count, total, minimum and maximum (ns) of each kernel by name.
 _Uses = dict[str, tuple[int, int, int, int]]
 
-# Kernels with a picture; those in the picture of ranks, and the fewest ranks that it compares.
+# The most kernels with a histogram.
 _DRAWN = 6
+# The most kernels in the chart that compares ranks.
 _COMPARED = 24
+# The fewest ranks that this chart compares.
 _FEWEST = 4
 
 
@@ -52,7 +54,7 @@ def by_name(table: Any) -> _Uses:
 def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     bins = TimeSums("kernel", "at_least_ns")
     of_parts = []
-    # The mean time and the rank of each kernel where it takes longest; the first of several equally slow ones.
+    # The largest mean time of each kernel and its rank; the first rank if several are equally slow.
     slowest: dict[str, tuple[float, str]] = {}
     ranks = Counter[str]()
     for part in parts:
@@ -120,8 +122,8 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
 def by_rank(
     names: Sequence[str], labels: Sequence[str], of_parts: Sequence[_Uses]
 ) -> Iterator[Matrix]:
-    """Yield the picture of the mean times of kernels by rank, as differences from the median rank; none without
-    kernels."""
+    """Yield a heat map of the mean times of kernels by rank, as differences from the median rank. Yields nothing
+    without kernels."""
     if not names:
         return
     means = np.full((len(names), len(labels)), np.nan)
@@ -132,7 +134,7 @@ def by_rank(
                 means[row, column] = total / count
     medians = np.nanmedian(means, axis=1, keepdims=True)
     title = "Mean times of kernels by rank, compared with the median rank"
-    # A median of zero has no shares.
+    # A median of 0 makes the shares infinite or NaN.
     with np.errstate(divide="ignore", invalid="ignore"):
         yield Matrix(
             title,
@@ -144,9 +146,9 @@ def by_rank(
 
 
 def slowness(of_parts: Sequence[_Uses]) -> list[float]:
-    """Return for each part the time of its kernels, divided by the time that they take with the median duration of all
-    parts. Communication kernels are left out, because fast ranks wait in them for slow ones; so are kernels of less
-    than half of the parts."""
+    """Return the slowness of each part: the time of its kernels, divided by the time that they would take with the
+    median duration over all parts. Communication kernels are left out, because fast ranks wait in them for slow ones.
+    Kernels that less than half of the parts have are left out, too."""
     means: dict[str, list[float]] = {}
     for uses in of_parts:
         for name, (count, total, *_) in uses.items():

@@ -1,8 +1,8 @@
 """The groups of ranks that make the same collective calls, and the number of each call in its group.
 
-A communicator is a group: its ranks make the same calls in the same order. Calls of unknown communicators are those of
-all ranks of the job with a kernel of this name. Where these do not fit, ranks whose calls end together are a group.
-Calls that fit nowhere are in no group.
+The ranks of a communicator are a group: they make the same calls in the same order. If the communicator of a call is
+unknown, all ranks of the job with a kernel of this name are a group. Where such calls do not match, ranks whose calls
+end together are a group. Calls that match nowhere are in no group.
 """
 
 from __future__ import annotations
@@ -28,18 +28,20 @@ from .communicators import TOGETHER
 from .model import INCOMPLETE, Part, Records
 from .rank_calls import CallKey, CallReader, RankCalls
 
-# Calls of a group whose medians over ranks are computed, and numbers in the samples of all groups together.
+# The most sampled calls of a group.
 _SAMPLE = 2048
+# The most numbers in the samples of all groups together.
 _NUMBERS = 1 << 23
+# The fewest sampled calls of a group, even if there are more numbers than that.
 _FEWEST_SAMPLED = 64
-# Calls that do not fit, as a share of those of a group that is still one.
+# The largest share of calls in a group that do not match.
 _MISFITS = 0.2
-# Ranks whose calls end together are a group if they do so often, and for this share of the calls of one of them.
+# Ranks are a group if they end at least this many calls together, and at least this share of the calls of one of them.
 _FEWEST_TIMES = 3
 _SHARE = 0.05
-# Groups are not one if their ends are so many times as far apart as those within a group.
+# Two groups are separate if their ends are this many times as far apart as the ends within a group.
 _APART = 3
-# Longer lists of ranks name the first ones.
+# Longer lists of ranks name this many.
 _NAMED = 4
 
 
@@ -49,8 +51,8 @@ _Ranks = tuple[int, ...]
 
 @dataclass
 class RankGroup:
-    """Ranks that make the same calls. ``members`` has for each part the number of its first call, or that of each of
-    its calls (-1 for those of no group). There are ``total`` calls, numbered from 0; ``sample`` has some of them.
+    """Ranks that make the same calls. ``members`` has the number of its first call for each part, or the number of each
+    of its calls, -1 for calls of no group. There are ``total`` calls, numbered from 0. ``sample`` has some of them.
     ``ranks`` is the number of ranks of the communicator, 0 if unknown."""
 
     key: CallKey
@@ -69,7 +71,7 @@ class RankGroup:
 
 @dataclass
 class Job:
-    """The collectives of one job. ``clocks`` is the number of the clock of each part, ``ahead`` its error (ns).
+    """The collectives of one job. ``clocks`` has the number of the clock of each part, and ``ahead`` its error (ns).
     ``sentences`` are about calls that are matched by time, or not at all."""
 
     parts: Sequence[Part]
@@ -99,8 +101,8 @@ class Job:
         return job
 
     def each(self) -> Iterator[tuple[int, int, np.ndarray, Records]]:
-        """Yield the index of each group with each of its parts, the numbers of the part's calls in the group, and these
-        calls, on one clock."""
+        """For each group and each of its parts, yield the index of the group, the part, and its calls on one clock with
+        their numbers in the group. Each item is (group, part, numbers, calls)."""
         of_part = defaultdict(list)
         for index, group in enumerate(self.groups):
             for part in group.members:
@@ -119,7 +121,7 @@ class Job:
                 yield index, part, number[known], calls
 
     def comparable(self, clock: int) -> set[int]:
-        """The clocks that groups relate to a clock, which is one of them."""
+        """The clocks that groups connect with a clock, directly or through others, and this clock."""
         reached = {clock}
         before = 0
         while len(reached) > before:
@@ -143,7 +145,7 @@ class Job:
         group: RankGroup,
         refused: set[int],
     ) -> None:
-        """Refuse the members of a communicator whose calls do not fit to those of the others."""
+        """Refuse the members of a communicator whose calls do not match those of the others."""
         others = dict(group.members)
         for part in refused:
             others.pop(part, None)
@@ -161,7 +163,7 @@ class Job:
         parts: Collection[int],
         others: Collection[int] = (),
     ) -> None:
-        """Say that the calls of some parts are in no group."""
+        """Add a sentence that the calls of some parts are in no group."""
         number = sum(calls.counts[part] for part in parts)
         who = self.title(parts)
         if any(self.parts[part].incomplete for part in parts):
@@ -178,7 +180,7 @@ def _clock_errors(job: Job, groups: Sequence[RankGroup]) -> np.ndarray:
 
 
 def named_ranks(numbers: Sequence[int]) -> str:
-    """Ranks for people, from their numbers, which ascend."""
+    """Ranks for people. ``numbers`` are ascending."""
     steps = set(np.diff(numbers).tolist())
     if len(numbers) == 1:
         return f"rank {numbers[0]}"
@@ -196,7 +198,8 @@ def named_ranks(numbers: Sequence[int]) -> str:
 
 
 def _misfits(sample: Sample, ahead: np.ndarray) -> set[int]:
-    """The members whose calls do not overlap with those of others; all if the calls do not overlap without them."""
+    """The members whose calls do not overlap with those of the others. If the remaining calls do not overlap either,
+    all members."""
     apart = sample.misfits(ahead) > _MISFITS
     misfits = {sample.members[row] for row in np.flatnonzero(apart).tolist()}
     if sample.without(misfits).torn(ahead) > _MISFITS:
@@ -209,8 +212,8 @@ def _misfits(sample: Sample, ahead: np.ndarray) -> set[int]:
 
 @dataclass(frozen=True)
 class _Reference:
-    """A part with as many calls as most others: the ends of its calls (ns), and a mask of those that all ranks end
-    together."""
+    """A part with the most frequent number of calls: the ends of its calls (ns), and a mask of the calls that all ranks
+    end together."""
 
     part: int
     ends: np.ndarray
@@ -219,8 +222,8 @@ class _Reference:
 
 
 class _MatchedCalls:
-    """The calls with a key: their number by part, and the index of the first call of each part among those of a
-    reference. ``refused`` are the parts without such an index."""
+    """The calls with a key: the number of calls of each part, and the index of its first call among those of a
+    reference. ``refused`` are the parts whose calls do not match the reference."""
 
     reference: _Reference
 
@@ -229,10 +232,10 @@ class _MatchedCalls:
         self.counts: dict[int, int] = {}
         self.refused: set[int] = set()
         self._job = job
-        # The first part with each number of calls, by that number.
+        # The first part with each number of calls.
         self._references: dict[int, _Reference] = {}
         self._sampled = np.zeros(0, np.int64)
-        # By part.
+        # The index of the first call, and the times, of each part.
         self._first: dict[int, int] = {}
         self._times: dict[int, np.ndarray] = {}
 
@@ -251,7 +254,7 @@ class _MatchedCalls:
             self._references[count] = reference
 
     def choose_reference(self, most: int) -> None:
-        """Choose a part, and at most so many of its calls for a sample."""
+        """Choose the reference, and at most ``most`` of its calls as a sample."""
         times = Counter(self.counts.values())
         usual = max(times, key=lambda count: (times[count], count))
         self.reference = self._references[usual]
@@ -264,7 +267,8 @@ class _MatchedCalls:
         rank: RankCalls,
         offsets: list[int],
     ) -> None:
-        """Match the calls of a part. ``offsets`` (ns) are how far its clock was ahead of that of the reference."""
+        """Match the calls of a part. ``offsets`` are measured differences (ns) between its clock and that of the
+        reference."""
         calls = rank.by_key[self.key]
         ends = self.reference.ends
         guess = None
@@ -309,7 +313,7 @@ class _MatchedCalls:
         )
 
     def sentences(self, parts: Collection[int] | None = None) -> Iterator[str]:
-        """Yield a sentence for each part, or each of ``parts``, with fewer calls than others have."""
+        """Yield a sentence for each part that has fewer calls than others; with ``parts``, only for these."""
         most = max(self.counts.values())
         earliest = min(self._first.values())
         for part, first in sorted(self._first.items()):
@@ -323,7 +327,7 @@ class _MatchedCalls:
 
 
 def _matched(job: Job) -> list[_MatchedCalls]:
-    """The calls of all parts, in the order of keys."""
+    """The calls of all parts, by key and in the order of keys."""
     by_key: dict[CallKey, _MatchedCalls] = {}
     every = range(len(job.parts))
     for part in every:
@@ -333,13 +337,13 @@ def _matched(job: Job) -> list[_MatchedCalls]:
             by_key[key].count(part, calls)
     members = sum(len(matched.counts) for matched in by_key.values())
     most = max(_NUMBERS // max(3 * members, 1), _FEWEST_SAMPLED)
-    # The others of a host are known when a rank with fewer calls needs them.
+    # Ranks with fewer calls come last: they need the clock offsets of the other ranks of their host.
     short = set()
     for matched in by_key.values():
         matched.choose_reference(min(most, _SAMPLE))
         usual = len(matched.reference.ends)
         short |= {part for part, count in matched.counts.items() if count < usual}
-    # How far a clock was ahead of another one, by the pair.
+    # The measured offsets (ns) of each pair of clocks.
     offsets: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
     for part in sorted(every, key=short.__contains__):
         rank = job.reader.read(part)
@@ -354,7 +358,8 @@ def _matched(job: Job) -> list[_MatchedCalls]:
 
 
 class _EndingTogether:
-    """Groups of ranks whose calls of a kernel end together. Their clocks are right if they are ``known``."""
+    """Finds groups of ranks whose calls of a kernel end together. ``known`` says that the clock errors of the job are
+    known."""
 
     def __init__(
         self,
@@ -375,7 +380,7 @@ class _EndingTogether:
         return self._ranks[part].by_key[self._key]
 
     def _offsets(self, clocks: np.ndarray) -> np.ndarray:
-        """How far the clock of each part is ahead of that of the part with the most calls."""
+        """How far (ns) the clock of each part is ahead of that of the part with the most calls."""
         offsets = np.zeros(len(clocks), np.int64)
         by_count = sorted(self._counts, key=lambda part: -self._counts[part])
         reference = by_count[0]
@@ -389,7 +394,7 @@ class _EndingTogether:
         return offsets
 
     def find(self) -> None:
-        """Add the groups to the job, or refuse all calls if many are in none."""
+        """Add the groups to the job, or refuse all calls if too many are in no group."""
         cluster_of, members = self._clusters()
         often = self._often(members)
         split = {
@@ -420,7 +425,7 @@ class _EndingTogether:
             self._job.groups.append(group)
 
     def _often(self, members: Sequence[_Ranks]) -> list[_Ranks]:
-        """The sets of ranks that end calls together again and again."""
+        """The sets of ranks that often end calls together."""
         often = []
         for ranks, count in Counter(members).items():
             least = min(self._counts[part] for part in ranks)
@@ -435,7 +440,8 @@ class _EndingTogether:
         cluster_of: Mapping[int, np.ndarray],
         members: Sequence[_Ranks],
     ) -> list[_Ranks]:
-        """The smaller groups that seem to be one because they often end at about the same time; else the ranks."""
+        """Split a set of ranks that is really several smaller groups, which often end calls at about the same time.
+        Else return the set alone."""
         inside = [one for one in often if set(one) < set(ranks)]
         larger = set()
         for one, other in permutations(inside, 2):
@@ -463,7 +469,7 @@ class _EndingTogether:
         return [ranks]
 
     def _clusters(self) -> tuple[dict[int, np.ndarray], list[tuple[int, ...]]]:
-        """For each part, the cluster of each of its calls; and the parts of each cluster, which end a call together."""
+        """Cluster calls that end together. Returns the cluster of each call by part, and the parts of each cluster."""
         columns = []
         for part in self._ranks:
             calls = self._calls(part)
@@ -509,7 +515,7 @@ class _EndingTogether:
 
 
 def _spaced(total: int, most: int) -> np.ndarray:
-    """The indices of at most so many of ``total`` calls."""
+    """The indices of at most ``most`` of ``total`` calls, evenly spaced."""
     spaced = np.linspace(0, total - 1, min(total, most))
     return np.unique(spaced.astype(np.int64))
 

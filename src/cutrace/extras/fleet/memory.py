@@ -24,7 +24,7 @@ from .model import (
 from .stragglers import Measured, stragglers
 from .timeline import TimeRatios, by_job
 
-# What is taken by cudaMalloc, and by cuMemCreate, as NCCL and PyTorch's expandable segments do.
+# Memory of cudaMalloc, and of cuMemCreate, which NCCL and PyTorch's expandable segments use.
 _ON_GPU = ("device", "physical")
 _COLUMNS = columns_of(
     "peak: bytes, net: bytes, memory: text, GPU: text, host: text spare"
@@ -32,7 +32,8 @@ _COLUMNS = columns_of(
 
 
 def _levels(rank: RankTrace, options: BatchOptions) -> Any:
-    """The highest level of each device, kind and process in each part of its GPU work, and its peak and net."""
+    """Map a rank to a table of memory levels: the highest level of each device, memory kind and process in each step of
+    its GPU work, and their peak and net."""
     totals = {}
     for use in rank.collected(TOTALS):
         totals[use.process, use.device, use.memory] = use

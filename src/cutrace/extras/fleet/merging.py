@@ -1,7 +1,7 @@
 """Traces of many ranks and machines on one timeline, in one file.
 
-Captures are copied block by block; only times and process descriptions change. :mod:`.trace.alignment` aligns the
-machines.
+Captures are copied block by block. Only times and process descriptions change. :mod:`.trace.alignment` aligns the
+clocks of machines.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _MAX_NAME = 90
 
 @dataclass(frozen=True)
 class Rank:
-    """One of the merged files: its name in the result, where it came from, and how its clock was aligned. ``ahead`` is
-    how far (ns) collectives showed its clock to be ahead, which is removed."""
+    """One merged file: its name in the result, its source, and the alignment of its clock. ``ahead`` is how far (ns)
+    its clock was ahead according to collectives; this error is removed."""
 
     name: str
     source: str
@@ -52,7 +52,7 @@ class Rank:
 
     @property
     def where(self) -> str:
-        """Its name, and its host if the file says it."""
+        """The name of the rank, and its host if the file states it."""
         if self.host:
             return f"{self.name} ({self.host})"
         return self.name
@@ -88,13 +88,15 @@ def merge(
     clock: Clock = "align",
     request: Request | None = None,
 ) -> tuple[Rank, ...]:
-    """Merge captures, or other files that :func:`cutrace.load` reads, on the clock of the first one.
+    """Merge captures, or other files that :func:`cutrace.load` reads. The result has the clock of the first one.
 
     ``destination`` is a capture (``.bin``), an archive for Perfetto with a trace for each source (``.tar``), or any
-    format of :func:`cutrace.convert`. ``names`` are the names of the ranks, one a source. Without them a name is the
-    rank in the source, or, with ``number``, the index of the source. With ``clock="keep"`` no time is moved.
-    Returns how each was aligned. Raises :class:`CutraceError` when a source cannot be used, two are one recording, or
-    the destination cannot be written.
+    format of :func:`cutrace.convert`. ``names`` has the name of the rank in each source. Without ``names``, a rank is
+    named after the rank in its source or, with ``number``, after the index of its source. With ``clock="keep"`` no time
+    is moved. Returns how each source was aligned.
+
+    Raises :class:`CutraceError` when a source cannot be used, two sources are one recording, or the destination cannot
+    be written.
     """
     paths = list(map(Path, listed(sources)))
     destination = Path(destination)
@@ -139,8 +141,9 @@ def merge(
 
 @dataclass(frozen=True)
 class _Joined:
-    """All sources as one trace, and the index of the source of each process. ``aligned`` are the processes of the
-    trace, with better alignments where collectives tell them; ``ahead`` is what these say of clocks (ns) by process."""
+    """All sources as one trace. ``rank_of`` has the index of the source of each process. ``aligned`` are the processes
+    of the trace, with the better alignments that collectives give. ``ahead`` is the clock error (ns) that collectives
+    show, by process."""
 
     trace: Trace
     reader: Reader
@@ -162,7 +165,8 @@ class _Joined:
         path: Path,
         rank: int | None = None,
     ) -> None:
-        """Write all processes, or those of a rank, to a capture."""
+        """Write all processes, or those of one rank, to a capture. Raises :class:`CutraceError` if it cannot be
+        written."""
         blocks = np.arange(len(self.reader.offsets))
         if rank is not None:
             blocks = blocks[np.array(self.rank_of)[self.reader.process_of] == rank]
@@ -175,7 +179,7 @@ class _Joined:
 
 @contextmanager
 def _joined(paths: Sequence[Path], whole: Path, clock: Clock) -> Iterator[_Joined]:
-    """Open the sources as one. Raises :class:`CutraceError` when two of them hold the same recording."""
+    """Yield the sources as one trace. Raises :class:`CutraceError` when two of them hold the same recording."""
     recordings = join(paths, whole, clock=clock)
     seen: dict[tuple[int, int], Path] = {}
     for path, own in zip(paths, recordings, strict=True):
@@ -207,8 +211,8 @@ def _joined(paths: Sequence[Path], whole: Path, clock: Clock) -> Iterator[_Joine
 
 
 def _clear_errors(trace: Trace) -> dict[int, int]:
-    """How far (ns) the clocks of processes are ahead by the ends of collectives, where that is more than the error of
-    reading them."""
+    """How far (ns) the clock of each process is ahead, from the ends of collectives. Errors within the accuracy of
+    reading the clock are left out."""
     clear = {}
     for process, ahead in clock_errors_of(trace).items():
         error = trace.processes[process].alignment.error
@@ -251,7 +255,7 @@ def _ranks(joined: _Joined, names: Sequence[str], number: bool) -> tuple[Rank, .
 
 
 class _RankChanges(Changes):
-    """Times on the clock of the trace, and process descriptions with their rank."""
+    """Changes to blocks: times on the clock of the trace, and process descriptions with their rank."""
 
     def __init__(self, joined: _Joined, ranks: Sequence[Rank]) -> None:
         self._joined = joined
@@ -269,7 +273,7 @@ class _RankChanges(Changes):
         if "windows" in info:
             info["windows"] = described.times_of_windows
         if "tables" in info:
-            # A rank with several processes keeps their names, too.
+            # The processes of a rank with several keep their names, too.
             info["name"] = rank.name
             if rank.processes > 1:
                 info["name"] += f" {described.name}"
@@ -312,7 +316,7 @@ def _write_archive(
     trace = folder / "one.pftrace"
     manifest = folder / _MANIFEST
     manifest.write_text(json.dumps(_manifest(ranks, members), indent=1))
-    # PAX: members may be larger than 8 GiB.
+    # The PAX format, because members may be larger than 8 GiB.
     with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
         add(_MANIFEST, manifest)
         for number, member in enumerate(members):
@@ -323,7 +327,7 @@ def _write_archive(
 
 
 def _members(ranks: Sequence[Rank]) -> list[str]:
-    """Return the names of the traces in the archive, unique and without special characters."""
+    """Return the names of the traces in the archive. They are unique and have no special characters."""
     plain = []
     for rank in ranks:
         name = re.sub(r"[^A-Za-z0-9._-]+", "_", rank.name).strip("._")
@@ -332,7 +336,7 @@ def _members(ranks: Sequence[Rank]) -> list[str]:
 
 
 def _different(names: Iterable[str], again: str) -> list[str]:
-    """Make names unique: ``again`` formats a name and a number from 2 for each repetition."""
+    """Make names unique. ``again`` formats a repeated name, with its name and a number from 2."""
     unique: dict[str, None] = {}
     for name in names:
         spelling = name
@@ -345,10 +349,10 @@ def _different(names: Iterable[str], again: str) -> list[str]:
 
 
 def _manifest(ranks: Sequence[Rank], members: Sequence[str]) -> dict[str, Any]:
-    """Return Perfetto's description of an archive. Each trace is its own machine, so that equal pids stay apart; the
-    manifest declares that all traces use one clock."""
+    """Return Perfetto's description of the archive. Each trace is a machine of its own, so that equal pids stay apart.
+    All traces use one clock."""
     files: list[dict[str, Any]] = []
-    # Files of one machine would share their processes.
+    # Perfetto merges the processes of files with one machine.
     machines = _different([rank.where for rank in ranks], "{} #{}")
     for member, name in zip(members, machines, strict=True):
         entry: dict[str, Any] = {"path": member, "machine": {"name": name}}

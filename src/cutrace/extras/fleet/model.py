@@ -1,4 +1,4 @@
-"""What a report over many captures is made of."""
+"""The classes of a report over many captures."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ from ...trace.alignment import Alignment, lead
 from ...trace.arrow import package
 from ...units import printable
 
-#: Follows the name of a rank or run of which records are missing.
+#: Ends the label of a rank or run whose records are incomplete.
 INCOMPLETE = " (incomplete)"
 #: The job, the rank and the source of a part.
 PartIdentity = tuple[str, int, str]
 #: A row of a table.
 Row = tuple[Cell, ...]
-#: Arrays of records (``np.recarray``): NumPy declares no types for their fields.
+#: Arrays of records (``np.recarray``). The type is Any, because NumPy declares no types for their fields.
 Records = Any
-#: What is collected of a rank.
+#: What reports collect from the processes of a rank.
 Collects: TypeAlias = "StatsCollection[Any] | type[RankCollector]"
 
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """What the user asked for: ``name`` is a pattern of names (:func:`cutrace.patterns.matcher`), another one needs new
-    parts. ``baseline`` are the sources that the others are compared with; only reducers read it."""
+    """The options of reports. ``name`` is a pattern of names (:func:`cutrace.patterns.matcher`); parts of another
+    pattern are not used again. ``baseline`` are the sources that the others are compared with; only reducers read
+    it."""
 
     name: str = ""
     baseline: tuple[str, ...] = ()
@@ -48,7 +49,8 @@ class BatchOptions:
 
 @dataclass(frozen=True)
 class RankTrace:
-    """The ``processes`` of one rank in a trace. ``collects`` is all that reports will ask for by :meth:`collected`."""
+    """The ``processes`` of one rank in a trace. ``collects`` lists everything that reports get from
+    :meth:`collected`."""
 
     trace: Trace
     processes: tuple[int, ...]
@@ -61,7 +63,7 @@ class RankTrace:
                 yield self.trace.block(info)[0]
 
     def collected(self, what: Collects) -> tuple[Any, ...]:
-        """The rows that are collected of the processes. One pass over the trace fills all of ``collects``."""
+        """The rows that ``what`` collects from the processes. One pass over the trace fills all of ``collects``."""
         if what not in self._collected:
             collections: dict[Collects, StatsCollection[Any]] = {}
             for one in (what, *self.collects):
@@ -77,7 +79,8 @@ class RankTrace:
     def grouped(
         self, grouping: Grouping[Any]
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The number of the group and the value of each row of a statistic, block by block, in any order."""
+        """Yield, block by block and in any order, two arrays: the group number and the value of each row of a
+        statistic."""
         for table in grouping.tables:
             for rows in self.rows(table):
                 (number,) = grouping.key(self.context, rows)
@@ -91,8 +94,8 @@ class RankTrace:
 
     @cached_property
     def clock(self) -> Alignment:
-        """The conversion of times of the trace to the wall clock (ns since 1970); the identity, with an unknown error,
-        if the trace has no clock snapshots of the rank."""
+        """The conversion from the times of the trace to the wall clock (ns since 1970). If the trace has no clock
+        snapshots of the rank, times are unchanged and the error is unknown."""
         rows = self.trace.clocks
         own = lead(rows[np.isin(rows["process"], self.processes)])
         if own:
@@ -106,12 +109,12 @@ class RankTrace:
         return Alignment(error=None)
 
     def moved(self, times: np.ndarray) -> np.ndarray:
-        """Return times of the trace (ns) on the wall clock, as signed integers."""
+        """Convert times of the trace (ns) to the wall clock, as signed integers."""
         return self.clock.moved(times.astype(np.uint64)).astype(np.int64)
 
 
 class RankCollector(StatsCollector[Any]):
-    """Collects from the batches of one process of a rank."""
+    """Base class: collects rows from the batches of one process of a rank."""
 
     each_process = True
 
@@ -123,13 +126,12 @@ class RankCollector(StatsCollector[Any]):
 @dataclass(frozen=True)
 class Part:
     """The partial result of a rank in a file. ``label`` names the rank, uniquely among the parts of a report. ``clock``
-    is the alignment of its times with the wall clock. ``incomplete`` if records of the rank are missing, ``told``
-    if the file says which rank it is, ``worked`` if it has GPU work. ``world`` is the number of ranks of the job, 0 if
-    the file does not say. ``host`` is the name of its host, "" if the file does not say, ``boot`` the id of the boot
-    that its clock counts from, ``local_rank`` its number there. ``job_told`` if the file or the user names the job.
-    ``times`` are the first and the last time of GPU work (ns since 1970), None without work or where the clock is not
-    known. ``ahead`` is how far (ns) its wall clock is ahead of the others', as far as another report of the batch knows
-    it."""
+    is the alignment of its times with the wall clock. ``incomplete`` is True if records of the rank are missing,
+    ``told`` if the file states its rank, ``worked`` if it has GPU work, and ``job_told`` if the file or the user names
+    the job. ``world`` is the number of ranks of the job, 0 if unknown. ``host`` is the name of its host, "" if unknown.
+    ``boot`` is the id of the boot that its clock counts from. ``local_rank`` is its number on the host. ``times`` are
+    the first and the last time of GPU work (ns since 1970), None without work or without a known clock. ``ahead`` is
+    how far (ns) its wall clock is ahead of the others, according to another report of the batch."""
 
     path: Path
     label: str
@@ -150,7 +152,7 @@ class Part:
 
     @property
     def identity(self) -> PartIdentity:
-        """What the parts of one rank in all reports of a batch share."""
+        """The key that the parts of one rank and source share in all reports of a batch."""
         return self.job, self.rank, self.source
 
     def gpu(self, device: int) -> str:
@@ -161,41 +163,42 @@ class Part:
         """Read the table that the mapper returned. Raises :class:`CutraceError` if it is no longer there."""
         parquet = package("pyarrow.parquet", "batch")
         try:
-            # Arrow opens no names that are not UTF-8.
+            # Arrow cannot open names that are not UTF-8.
             with self.path.open("rb") as file:
-                # A thread of Arrow that lets go of a Python file while Python exits aborts the process.
+                # Without pre_buffer=False a thread of Arrow holds the Python file. If it releases the file while Python
+                # exits, the process aborts.
                 reader = parquet.ParquetFile(file, pre_buffer=False)
                 return reader.read(use_threads=False)
         except FileNotFoundError:
             raise removed(self.path) from None
 
     def columns(self) -> dict[str, np.ndarray]:
-        """The columns of :meth:`table`, as arrays of numbers or of str."""
+        """The columns of :meth:`table` as NumPy arrays of numbers or strings."""
         table = self.table()
         return {name: table[name].to_numpy() for name in table.column_names}
 
 
 def share_of(amount: float, whole: float) -> float | None:
-    """The share of an amount in the whole; None if the whole is 0."""
+    """The share of ``amount`` in ``whole``; None if ``whole`` is 0."""
     if whole:
         return amount / whole
     return None
 
 
 def descending(rows: Iterable[Row], column: int = 0) -> list[Row]:
-    """The rows in the order of a column of numbers, the largest first."""
+    """The rows, sorted by a column of numbers, the largest first."""
     return sorted(rows, key=lambda row: -float(row[column] or 0))
 
 
 def removed(path: Path) -> CutraceError:
-    """The error for a part that is no longer there."""
+    """The error for a part whose file is gone."""
     return CutraceError(
         f"{path} is gone: another batch removed it. Give each batch its own folder, and run this again"
     )
 
 
 def short(paths: Sequence[str]) -> list[str]:
-    """Return the ends of paths that differ: their names, or with their folders."""
+    """Shorten paths to unique labels: their file names, or if these are not unique, their names with folders."""
     for count in (1, 2):
         ends = ["/".join(Path(path).parts[-count:]) for path in paths]
         if len(set(ends)) == len(ends):
@@ -207,7 +210,7 @@ def short(paths: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Histogram:
-    """A picture: how often times of each bin occur. ``begins`` and ``ends`` (ns) are those of bins with times."""
+    """A histogram of times. ``begins`` and ``ends`` (ns) are the edges of the bins that contain times."""
 
     title: str
     begins: Sequence[int]
@@ -217,7 +220,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Bars:
-    """A picture: a bar for each label; several ``series``, by name, are stacked. ``unit`` is that of a column."""
+    """A bar chart: one bar for each label. Several ``series``, by name, are stacked. ``unit`` is a unit of columns."""
 
     title: str
     unit: Unit
@@ -227,8 +230,8 @@ class Bars:
 
 @dataclass(frozen=True)
 class Lines:
-    """A picture: a line for each label over wall time. ``start`` (ns since 1970) is that of the first column, ``step``
-    (ns) the width of one. ``values`` has a row for each label; NaN stands for a missing value."""
+    """A line chart: one line for each label over wall time. ``values`` has a row for each label; NaN is a missing
+    value. ``start`` is the time of its first column (ns since 1970), and ``step`` the width of each column (ns)."""
 
     title: str
     unit: Unit
@@ -240,15 +243,16 @@ class Lines:
 
 @dataclass(frozen=True)
 class HeatMap(Lines):
-    """A picture: the same as a row of colors for each label. ``hosts`` has the host of each label, or none at all."""
+    """The values of :class:`Lines` as a row of colours for each label. ``hosts`` has the host of each label, or is
+    empty."""
 
     hosts: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A picture: a row for each label, a column for each of ``columns``. ``values`` are differences from what is usual;
-    NaN stands for a missing value."""
+    """A heat map with a row for each label, and ``columns``. ``values`` are differences from the usual value; NaN is a
+    missing value."""
 
     title: str
     unit: Unit
@@ -262,8 +266,9 @@ Picture = Histogram | Bars | HeatMap | Lines | Matrix
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a reducer: tables, the first one the report; sentences about what stands out; pictures;
-    sentences about ranks that are missing. ``ahead`` is how far (ns) wall clocks are ahead of the others' by part."""
+    """The result of a reducer. The first of the ``tables`` is the report. ``sentences`` say what stands out, and
+    ``missing`` which ranks and records are missing. ``ahead`` is how far (ns) the wall clock of each part is ahead of
+    the others."""
 
     tables: list[Table]
     sentences: list[str] = field(default_factory=list)
@@ -274,9 +279,10 @@ class Result:
 
 @dataclass(frozen=True)
 class BatchReport:
-    """A report. ``map`` returns a small Arrow table for a rank; its size depends on names, bins and collective calls,
-    not on the number of rows. ``collects`` is what it asks the rank for: one pass collects that of all reports.
-    ``reduce`` gets the parts in the order of job and rank, and may read them repeatedly. ``needs`` are the fields of
+    """A report. ``map`` returns a small Arrow table for a rank. The size of the table depends on names, bins and
+    collective calls, not on the number of rows. ``collects`` lists what ``map`` gets from the rank; one pass over the
+    trace serves all reports. ``reduce`` gets the parts in the order of job and rank, and may read them repeatedly.
+    ``needs`` are the fields of :class:`BatchOptions` that the report requires; it accepts no others.
     :class:`BatchOptions` that must be given; others must not."""
 
     name: str

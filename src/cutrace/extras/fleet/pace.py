@@ -24,7 +24,7 @@ from .stragglers import Measured, stragglers
 from .time_sums import TimeSums
 from .timeline import Steps, TimeRatios, by_job
 
-#: What may bear the name, by table.
+#: The kind of object that each table names.
 _KINDS = {"kernels": "kernel", "nvtx_ranges": "range", "host_slices": "slice"}
 
 

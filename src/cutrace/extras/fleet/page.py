@@ -1,4 +1,4 @@
-"""The pages of batch reports: sentences, charts and tables of many ranks, each as one self-contained HTML file."""
+"""The pages of batch reports: sentences, charts and tables. Each page is a self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from .model import Bars, HeatMap, Histogram, Matrix, Picture, Result
 _FOLDER = Path(__file__).parent
 _SHARED = ("charts", "tables")
 
-# Rows of a table in the page's HTML.
+# The most rows of a table on a page.
 _ROWS = 200
-# Levels of a cell below the 1st percentile, up to the 99th, and above; the byte of a cell without a value.
+# The number of cell levels below the first percentile, and above the second one.
 _TAIL = 27
+# The number of cell levels between the percentiles.
 _BODY = 201
+# The byte of a cell without a value.
 _NOTHING = 255
 _PERCENTILES = (1, 99)
-# The earliest time of a wall clock (ns); others count from the start of a machine.
+# Smaller times (ns) count from the start of a machine, not on a wall clock.
 _EPOCH = 10**18
 _DAY = 86_400 * 10**9
 
@@ -35,8 +37,8 @@ def html(
     name: str = "",
     pages: Sequence[str] = (),
 ) -> str:
-    """The page of a report. ``about`` says what it was made from. ``pages`` are the names of all reports beside it,
-    its own ``name`` among them."""
+    """The page of a report. ``about`` names its sources. ``pages`` are the names of all reports in the folder,
+    including its own ``name``."""
     parts = [_links(pages, name), _sentences(result.sentences)]
     for number, picture in enumerate(result.pictures):
         chart = None
@@ -51,7 +53,7 @@ def html(
 
 
 def index_html(results: Mapping[str, Result], about: str) -> str:
-    """The page of several reports, by name: their sentences, which link to their pages. ``about`` is as in
+    """The index page of several reports, by name. Their sentences link to their pages. ``about`` is as in :func:`html`.
     :func:`html`."""
     parts = []
     quiet = []
@@ -81,7 +83,7 @@ def _page(title: str, about: str, parts: Sequence[str]) -> str:
 
 
 def _links(pages: Sequence[str], current: str) -> str:
-    """Links to all pages of a folder; nothing for a page alone."""
+    """Links to all pages of a folder; empty for a single page."""
     if not pages:
         return ""
     links = [_link("index", "all reports")]
@@ -94,7 +96,7 @@ def _links(pages: Sequence[str], current: str) -> str:
 
 
 def _sentences(sentences: Sequence[str], name: str = "") -> str:
-    """A list of sentences, each a link to the page of this name."""
+    """An HTML list of sentences. With ``name``, each links to the page of this report."""
     items = ""
     for sentence in sentences:
         content = escaped(sentence)
@@ -109,7 +111,7 @@ def _link(name: str, text: str, mark: str = "") -> str:
     return f'<a href="{escaped(address)}"{mark}>{escaped(text)}</a>'
 
 
-# Charts, as the values that charts.js draws
+# Charts, as the values that charts.js draws.
 
 
 def _has_values(picture: Picture) -> bool:
@@ -143,20 +145,20 @@ def _chart(picture: Picture) -> dict[str, object]:
 
 
 def _series(rows: Iterable[tuple[str, Sequence[float]]]) -> list[dict[str, object]]:
-    """The names of rows of numbers, and the numbers."""
+    """Rows as JSON objects with name and numbers."""
     return [{"name": name, "values": list(map(_rounded, row))} for name, row in rows]
 
 
 def _rounded(value: float) -> float | None:
-    """A number of a chart, with seven digits; None for no number."""
+    """A number of a chart with seven digits; None for NaN and infinity."""
     if np.isfinite(value):
         return float(f"{value:.7g}")
     return None
 
 
 def _moment(ns: int) -> dict[str, object]:
-    """The day of a time on the wall clock (ns since 1970), and the time of this day (ns). Without a wall clock the day
-    is empty."""
+    """Split a time on the wall clock (ns since 1970) into the day and the time of that day (ns). Without a wall clock
+    the day is empty."""
     if ns < _EPOCH:
         return {"day": "", "at": 0}
     day = time.strftime("%Y-%m-%d", time.gmtime(ns // 10**9))
@@ -164,8 +166,8 @@ def _moment(ns: int) -> dict[str, object]:
 
 
 def _cells(values: np.ndarray) -> dict[str, object]:
-    """A byte for each cell, row by row in base64, and the values of these bytes. Most levels are between percentiles,
-    so that a few extreme values do not make all others equal."""
+    """Encode the cells of a heat map: a byte for each cell, row by row, in base64, and the values that bytes stand for.
+    Most levels lie between percentiles, so that a few extreme values do not make all others look equal."""
     known = values[np.isfinite(values)]
     if not len(known):
         known = np.zeros(1)

@@ -1,6 +1,6 @@
 """Part files: the partial results of ranks, as Parquet files in a folder for each job and rank.
 
-A part names its source, so the folder itself tells which files are done.
+A part names its source, so the folder shows which files are finished.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .jobs import joined, labeled
 from .model import BatchOptions, BatchReport, Part, RankTrace, removed
 from .remote import local
 
-#: What a part says of its origin.
+#: The JSON object in a part that describes its origin.
 About = dict[str, Any]
 
 _METADATA = b"cutrace.batch"
@@ -45,8 +45,9 @@ _RANK = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Task:
-    """One file to map for all ``reports``. ``number`` is its index among the files, ``job`` the name of its job ("" for
-    the one of the file), ``stamp`` its size and time of change when the batch began. ``clock`` is as in
+    """One file to map for all ``reports``. ``number`` is its index among the files. ``job`` is the name of its job, ""
+    to use the name in the file. ``stamp`` is its size and its modification time when the batch started. ``clock`` is as
+    in :func:`cutrace.load`.
     :func:`cutrace.load`."""
 
     reports: tuple[BatchReport, ...]
@@ -58,7 +59,7 @@ class Task:
     clock: Clock = "align"
 
     def identity(self, report: BatchReport) -> About:
-        """What a part of this file must say of its origin to be used again by a report."""
+        """The values that a part of this file must have in its description, so that a report can use it again."""
         name = ""
         if "name" in report.needs:
             name = self.options.name
@@ -75,9 +76,9 @@ class Task:
 
 @dataclass(frozen=True)
 class FileQuality:
-    """The quality of a file as parts carry it. ``damage`` are sentences about what could not be read, ``notes`` all
-    sentences of its :class:`Quality`, ``lost`` counts missing records by meaning. ``incomplete`` if records are
-    missing, though all of the file could be read."""
+    """The quality of a file as parts store it. ``damage`` has sentences about what could not be read. ``notes`` has all
+    sentences of its :class:`Quality`. ``lost`` counts missing records by meaning. ``incomplete`` is True if records are
+    missing although the whole file could be read."""
 
     damage: Sequence[str] = ()
     notes: Sequence[str] = ()
@@ -101,7 +102,7 @@ class FileQuality:
 
 @dataclass(frozen=True)
 class MappedPart:
-    """The part of a rank for a report: what it says of its origin, and all of it as Parquet."""
+    """The part of a rank for a report: the description of its origin, and the whole file as Parquet."""
 
     report: str
     about: About
@@ -126,20 +127,21 @@ class MappedPart:
             compression="zstd",
             write_page_checksum=True,
         )
-        # As it is read from the file.
+        # The round trip through JSON gives the types that a reader of the file gets.
         return cls(report, json.loads(text), sink.getvalue().to_pybytes())
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """The parts of a file for all reports, and what is known of its quality. An error leaves no parts."""
+    """The parts of a file for all reports, and its quality. A file with an error has no parts."""
 
     parts: tuple[MappedPart, ...] = ()
     quality: FileQuality = FileQuality()
 
 
 def map_file(task: Task) -> Mapped:
-    """Map all ranks of a file. This runs in a worker. A file that cannot be used is described, not raised."""
+    """Map all ranks of a file, in a worker. Raises nothing for a file that cannot be used: the result describes the
+    error."""
     try:
         with local(task.source) as path, load(path, clock=task.clock) as trace:
             ranks = _ranks(trace, task)
@@ -155,7 +157,7 @@ def map_file(task: Task) -> Mapped:
                     if report.map not in tables_of:
                         tables_of[report.map] = report.map(rank, task.options)
                     tables.append((report, about, processes, tables_of[report.map]))
-            # Damage inside of blocks is known once they are read.
+            # Damage inside blocks is known only after they are read.
             quality = trace.quality
             of_file = FileQuality.of(quality)
             origin: About = {
@@ -175,7 +177,7 @@ def map_file(task: Task) -> Mapped:
 
 
 def _presence(rank: RankTrace, task: Task) -> About:
-    """What a file says of a rank, as fields of :class:`Part`."""
+    """What a file states about a rank, as fields of :class:`Part`."""
     infos = rank.trace.infos_by_process(GPU_WORK)
     members = []
     times = []
@@ -207,7 +209,7 @@ def _presence(rank: RankTrace, task: Task) -> About:
 
 
 def _shared(members: Sequence[Process], name: str) -> Any:
-    """The value of an attribute that all have, None if they differ."""
+    """The value of an attribute that all members have, None if their values differ."""
     values = {getattr(member, name) for member in members}
     if len(values) == 1:
         return values.pop()
@@ -215,7 +217,7 @@ def _shared(members: Sequence[Process], name: str) -> Any:
 
 
 def _digest(source: str) -> str:
-    """What files of the same contents share."""
+    """A digest of the contents of a file."""
     digest = blake2b(digest_size=16)
     with Path(source).open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -224,8 +226,9 @@ def _digest(source: str) -> str:
 
 
 def _recordings(trace: Trace, source: str) -> list[str]:
-    """What files share that hold the same recording: as for merge, the instance and pid of a capture, which its copies
-    share; the process and its start, which slices share; and the contents of a file that tells no process."""
+    """Keys of the recordings in a file; files with a common key hold the same recording. Copies of a capture share its
+    instance and pid, as for merge. Slices share a process and its start. A file that states no process has a digest of
+    its contents."""
     keys = []
     for process, (instance, pid) in zip(trace.processes, trace.recordings, strict=True):
         keys.append(f"{instance:x} {pid}")
@@ -238,7 +241,7 @@ def _recordings(trace: Trace, source: str) -> list[str]:
 
 
 def _ranks(trace: Trace, task: Task) -> list[tuple[About, tuple[int, ...]]]:
-    """Return what is known of each rank in a trace (fields of :class:`Part`), and its processes."""
+    """Return the known properties of each rank in a trace (fields of :class:`Part`), and its processes."""
     folder = printable(Path(task.source).parent.name) or "0"
     told = _told_ranks(trace, task)
     numbers = _numbers(trace, task, told)
@@ -254,7 +257,7 @@ def _ranks(trace: Trace, task: Task) -> list[tuple[About, tuple[int, ...]]]:
         groups.setdefault((job, rank), []).append(index)
     if not groups:
         groups[task.job or folder, _number_of_file(task)] = []
-    # What a process without GPU work and without a rank did, such as a launcher, counts for the first rank.
+    # Processes without GPU work and without a rank, such as launchers, belong to the first rank.
     groups[min(groups)] += without_work
     ranks: list[tuple[About, tuple[int, ...]]] = []
     for (job, rank), processes in sorted(groups.items()):
@@ -268,8 +271,8 @@ def _ranks(trace: Trace, task: Task) -> list[tuple[About, tuple[int, ...]]]:
 
 
 def _told_ranks(trace: Trace, task: Task) -> dict[int, tuple[int, int]]:
-    """The rank and the number of ranks (0 if unknown) of processes that tell it, by process: in their environment, else
-    in their calls of NCCL."""
+    """The rank and the number of ranks (0 if unknown) of each process that states them, by process. They come from the
+    environment, else from the calls of NCCL."""
     told = {}
     of_nccl = {}
     for process in trace.processes:
@@ -286,7 +289,7 @@ def _told_ranks(trace: Trace, task: Task) -> dict[int, tuple[int, int]]:
 
 
 def _is_one_world(worlds: Sequence[tuple[int, int]], task: Task) -> bool:
-    """Whether ranks of NCCL are those of one job, and the name of the file has no other rank."""
+    """Whether ranks from NCCL can be the ranks of one job, and do not contradict the file name."""
     ranks = [rank for rank, _ in worlds]
     sizes = {size for _, size in worlds}
     named = _RANK.search(Path(task.source).name)
@@ -296,8 +299,8 @@ def _is_one_world(worlds: Sequence[tuple[int, int]], task: Task) -> bool:
 
 
 def _numbers(trace: Trace, task: Task, told: Collection[int]) -> dict[int, int]:
-    """The numbers of processes with GPU work that do not tell their ranks, by process. They are numbered by GPU; one
-    alone is the rank of its file."""
+    """The rank of each process that has GPU work and states no rank, by process. Several are numbered in the order of
+    their GPUs. A single one has the number of its file."""
     # The first device of each process.
     devices = dict(sorted(trace.contexts[["process", "device"]].tolist(), reverse=True))
     unknown = []
@@ -313,7 +316,7 @@ def _numbers(trace: Trace, task: Task, told: Collection[int]) -> dict[int, int]:
 
 
 def _number_of_file(task: Task) -> int:
-    """The rank in the name of a file, or its index among the files."""
+    """The rank in the file name, else the index of the file."""
     named = _RANK.search(Path(task.source).name)
     if named:
         return int(named[1])
@@ -325,7 +328,7 @@ class PartFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # What the parts of a source say of their origin, by path.
+        # The descriptions of the parts of each source, by path.
         self._sources: dict[str, dict[Path, About]] = {}
         for path in sorted(folder.glob("job=*/rank=*/*.parquet")):
             about = _read(path)
@@ -337,7 +340,7 @@ class PartFolder:
         return len(self._sources)
 
     def done(self, identity: About) -> FileQuality | None:
-        """Return the quality of a file that was mapped before, None if all of its parts are not there."""
+        """Return the quality of a file that was mapped before. None if a part of it is missing."""
         wanted = identity.items()
         of_source = self._sources.get(identity["source"], {})
         own = [about for about in of_source.values() if wanted <= about.items()]
@@ -355,7 +358,7 @@ class PartFolder:
             of_rank = part.about["rank"]
             folder = self._folder_of(of_rank["job"], of_rank["rank"])
             path = folder / name
-            # A temporary folder for each part would take longer than the part.
+            # Creating a temporary folder would take longer than writing the part.
             temporary = folder / f".{name}.new"
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -368,7 +371,7 @@ class PartFolder:
             self._known(path, part.about)
 
     def duplicates(self, sources: Sequence[str]) -> dict[str, str]:
-        """The sources with a recording that an earlier source has, by name; and that source."""
+        """The sources that hold a recording of an earlier source, each with that earlier source."""
         recordings = {}
         for source, of_source in self._sources.items():
             about = next(iter(of_source.values()))
@@ -404,7 +407,7 @@ class PartFolder:
         return labeled(found)
 
     def _placed(self, part: Part) -> Part:
-        """The part in the folder of its job."""
+        """The part with its path in the folder of its job."""
         path = self._folder_of(part.job, part.rank) / part.path.name
         if path == part.path:
             return part
@@ -435,7 +438,7 @@ class PartFolder:
 
 
 def _remove_empty(folder: Path) -> None:
-    """Remove the folder of a rank, and that of its job. Folders with other parts stay."""
+    """Remove the folder of a rank and the folder of its job. Folders that contain other parts stay."""
     with suppress(OSError):
         folder.rmdir()
         folder.parent.rmdir()
@@ -447,7 +450,7 @@ def _version() -> str:
 
 
 def _read(path: Path) -> About:
-    """Return what a part says of its origin; {} for other files, and for parts that are damaged."""
+    """Return the description of a part's origin; {} for other files and for damaged parts."""
     pa = package("pyarrow", "batch")
     parquet = package("pyarrow.parquet", "batch")
     try:

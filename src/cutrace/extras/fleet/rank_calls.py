@@ -1,4 +1,4 @@
-"""The collective calls of a rank, as its part has them."""
+"""The collective calls of a rank, read from its part."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from .communicators import POINT_TO_POINT, UNKNOWN
 from .model import Part, Records
 
-# Calls that stay in memory, of some 100 bytes each.
+# The most calls in memory, about 100 bytes each.
 _KEPT = 1 << 21
 
-#: Calls of a rank: their starts and ends (ns on the wall clock), bytes (:data:`UNKNOWN` if unknown), the number of
-#: ranks of the communicator (0 if unknown), and strings.
+#: A call of a rank: start and end (ns on the wall clock), bytes (:data:`UNKNOWN` if unknown), the number of ranks of
+#: the communicator (0 if unknown), and strings.
 _CALL = np.dtype(
     {
         "names": [
@@ -33,7 +33,8 @@ _CALL = np.dtype(
 
 
 class CallKey(NamedTuple):
-    """What numbers calls: a communicator, or the name of a kernel whose communicator is not known."""
+    """Calls with one key are numbered together. It is a communicator, or the name of a kernel whose communicator is
+    unknown."""
 
     communicator: str
     name: str = ""
@@ -45,7 +46,7 @@ class CallKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Union:
-    """Times (ns) that no longer overlap, ascending, and the sum of those before each."""
+    """The union of intervals (ns): ascending intervals that do not overlap, and the total length before each."""
 
     start: np.ndarray
     end: np.ndarray
@@ -63,7 +64,7 @@ class Union:
         return cls(start, start + length, np.cumsum(length) - length)
 
     def until(self, times: np.ndarray) -> np.ndarray:
-        """The time in the union before each time."""
+        """The total time (ns) in the union before each time."""
         at = np.searchsorted(self.start, times, "right") - 1
         reached = np.minimum(times, self.end[at])
         inside = self.before[at] + reached - self.start[at]
@@ -73,8 +74,8 @@ class Union:
 
 @dataclass(frozen=True)
 class RankCalls:
-    """The collective calls of a rank (records of :data:`_CALL`) by key, in the order of their starts, and the time in
-    which any communication kernel ran."""
+    """The collective calls of a rank (records of :data:`_CALL`) by key, in the order of their starts, and the union of
+    the times in which its communication kernels ran."""
 
     by_key: dict[CallKey, Records]
     communication: Union
@@ -93,7 +94,7 @@ class RankCalls:
             codes[name] = column.indices.to_numpy().astype(np.int64)
             known = np.array(column.dictionary.to_pylist(), object)
             calls[name] = known.take(codes[name])
-        # The name is in the key of calls without a communicator.
+        # Calls without a communicator have their name in the key.
         unknown = calls.communicator == ""
         code = codes["communicator"] << 32 | np.where(
             unknown, codes["collective"] + 1, 0
@@ -110,8 +111,9 @@ class RankCalls:
         return cls(by_key, Union.of(calls.start_ns, calls.end_ns))
 
     def times(self, key: CallKey, base: int) -> np.ndarray:
-        """Three rows for the calls with a key: their starts and ends (ns since ``base``), and the time of the rank from
-        the end of the call before to the start, less that in other communication kernels; NaN for the first call."""
+        """Three rows (ns) for the calls with a key: their starts since ``base``, their ends since ``base``, and the
+        time from the end of the previous call to the start, without the time in other communication kernels. The last
+        is NaN for the first call."""
         calls = self.by_key[key]
         times = np.full((3, len(calls)), np.nan)
         times[0] = calls.start_ns - base
@@ -125,7 +127,7 @@ class RankCalls:
 
 
 class CallReader:
-    """Reads the calls of parts, by index. Those of small jobs stay in memory."""
+    """Reads the calls of parts, by index. The calls of small jobs stay in memory."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts

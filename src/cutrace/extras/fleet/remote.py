@@ -1,6 +1,6 @@
-"""Files that are named by a URL, which fsspec reads: ``s3://``, ``gs://``, ``hf://`` and others.
+"""Files at URLs, which fsspec reads: ``s3://``, ``gs://``, ``hf://`` and others.
 
-A capture is read in pieces from any place of the file, so a worker copies it to a temporary file first.
+Reading a capture needs random access, so a worker copies it to a temporary file first.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ def named(sources: Sequence[StrPath]) -> list[str]:
 
 
 def identity(source: str) -> str:
-    """What the names of one file share."""
+    """A key that is equal for all names of one file."""
     if is_url(source):
         return source
     return os.path.realpath(source)
 
 
 def stamp(source: str) -> tuple[int, int]:
-    """Return the size (bytes) and the time of change (ns) of a file or folder, and for a URL a number that changes with
-    the file; zeros if there is none."""
+    """Return the size (bytes) and the modification time (ns) of a file or folder. For a URL, the second number is not a
+    time but changes with the file. Both are 0 if there is no file."""
     try:
         if not is_url(source):
             path = Path(source)
@@ -65,7 +65,7 @@ def stamp(source: str) -> tuple[int, int]:
         digest = blake2b(files.ukey(path_there).encode(), digest_size=7)
         return int(info.get("size") or 0), int.from_bytes(digest.digest(), "big")
     except Exception as error:
-        # Packages for object stores have errors of their own. The worker will describe them.
+        # Packages for object stores raise errors of their own. The worker reports them.
         if is_url(source) or isinstance(error, OSError):
             return 0, 0
         raise
@@ -73,7 +73,7 @@ def stamp(source: str) -> tuple[int, int]:
 
 @contextmanager
 def local(source: str) -> Iterator[str]:
-    """Yield the path of a file, or of a temporary copy if it is named by a URL. Errors name the URL."""
+    """Yield the path of a file; for a URL, that of a temporary copy. Errors name the URL."""
     if not is_url(source):
         yield source
         return

@@ -1,4 +1,4 @@
-"""Running a batch: mapping files by an engine, and reducing their parts."""
+"""Running a batch: an engine maps the files, and reports reduce their parts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _REPORTS = (
     REGRESSIONS,
     OUTLIERS,
 )
-#: The name of all reports that have what they need.
+#: The name that stands for all reports that have what they need.
 ALL = "all"
 
 _DIED = "each worker that read it died: give it more memory, or use --mode sequential to see why"
@@ -63,10 +63,10 @@ def batch_reports() -> dict[str, BatchReport]:
 
 @dataclass(frozen=True)
 class FileOutcome:
-    """What became of a file. ``state`` is ``done``, ``skipped`` (its parts were there), ``incomplete`` (records are
-    missing), ``duplicate`` (an earlier file has its recording; it is not counted), ``damaged`` (a part of it, or all,
-    could not be read), ``failed`` (each of its workers died) or ``unread`` (the batch ended before). ``notes`` are
-    sentences, also of a file that lacks nothing. ``retried`` if a worker died. ``lost`` counts missing records by
+    """The outcome of a file. ``state`` is ``done``, ``skipped`` (its parts were there), ``incomplete`` (records are
+    missing), ``duplicate`` (an earlier file has the same recording, so it is not counted), ``damaged`` (not all of it
+    could be read), ``failed`` (each worker that read it died) or ``unread`` (the batch ended before). ``notes`` are
+    sentences, also for a complete file. ``retried`` is True if a worker died. ``lost`` counts missing records by
     meaning."""
 
     source: str
@@ -79,8 +79,8 @@ class FileOutcome:
 
 @dataclass(frozen=True)
 class BatchRun:
-    """What a run has made: the result and the number of files of each report by its name, what became of each file, and
-    sentences about what all files lack."""
+    """The results of a run: the result and the number of files of each report by name, the outcome of each file, and
+    sentences about what the files lack."""
 
     results: dict[str, Result]
     counts: dict[str, int]
@@ -99,24 +99,24 @@ def run(
     clock: Clock = "align",
     progress: Callable[[int, int], None] | None = None,
 ) -> BatchRun:
-    """Map the sources, absolute paths or URLs, into ``folder`` and reduce them, for one report or for :data:`ALL`.
-    Each source is read once. ``clock`` is as in :func:`cutrace.load`, and with ``keep`` ranks of different files are
-    not aligned either.
+    """Map the sources, absolute paths or URLs, into ``folder`` and reduce them, for one report or for :data:`ALL`. Each
+    source is read once. ``clock`` is as in :func:`cutrace.load`; with ``keep``, ranks of different files are not
+    aligned either.
 
-    Raises :class:`CutraceError` if there is no such report, nothing can be read, the engine cannot work or loses its
-    workers, or the folder cannot be written. The manifest is written as far as the files are known.
+    Raises :class:`CutraceError` if there is no such report, no file can be read, the engine cannot start or loses its
+    workers, or the folder cannot be written. The manifest is then written with the outcomes known so far.
     """
     engine = engine or Engine()
     options = options or BatchOptions()
     reports = _chosen(name, options)
     engine.check()
-    # Raises an error for a wrong pattern, which is no fault of the files.
+    # This raises an error for a wrong pattern before any file is read.
     matcher(options.name)
     if not sources:
         raise CutraceError("there is nothing to read: name one file or more")
     pyarrow("batch")
-    check_output(folder, (), folder=True)  # Only its files of these reports change.
-    # A file counts once, by its first name: links and relative paths may name it again.
+    check_output(folder, (), folder=True)  # Only the files of these reports change.
+    # A file counts once, under its first name, even if links or relative paths name it again.
     first: dict[str, str] = {}
     for named in map(str, sources):
         first.setdefault(identity(named), named)
@@ -140,12 +140,12 @@ def run(
 
 
 def _on_time(parts: Sequence[Part], ahead: Mapping[PartIdentity, int]) -> list[Part]:
-    """The parts with what is known of their clocks."""
+    """The parts with the known errors of their clocks."""
     return [replace(part, ahead=ahead.get(part.identity, 0)) for part in parts]
 
 
 class _Files:
-    """The files of a batch of this name, one for each of ``tasks``: what became of them, and their parts by report."""
+    """The files of a batch, one for each of ``tasks``: their outcomes, and their parts by report."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class _Files:
         return [task.source for task in self._tasks if report in task.reports]
 
     def map(self, engine: Engine, progress: Callable[[int, int], None] | None) -> None:
-        """Map the files that have no parts. The manifest is written also if this ends early."""
+        """Map the files that have no parts. The manifest is written even if this ends early."""
         left = []
         for task in self._tasks:
             quality = self._mapped_before(task)
@@ -188,7 +188,7 @@ class _Files:
             raise
 
     def _mapped_before(self, task: Task) -> FileQuality | None:
-        """The quality of a file that was mapped before for all of its reports; else None."""
+        """The quality of a file that was mapped before for all of its reports, else None."""
         quality = None
         for report in task.reports:
             quality = self._parts[report.name].done(task.identity(report))
@@ -209,8 +209,8 @@ class _Files:
             self._parts[report.name].add(task.source, own)
 
     def leave_duplicates(self) -> None:
-        """Remove the parts of files whose recording an earlier file has."""
-        # All sources are those of one of the reports.
+        """Remove the parts of files that repeat a recording of an earlier file."""
+        # One of the reports has the parts of all sources.
         widest = max(self._parts.values(), key=len)
         repeated = widest.duplicates([task.source for task in self._tasks])
         for source, other in repeated.items():
@@ -241,7 +241,7 @@ class _Files:
         counts = {}
         ahead: dict[PartIdentity, int] = {}
         every: list[Part] = []
-        # What collectives tell of clocks corrects the other reports.
+        # The clock errors that collectives show correct the other reports, so their report is reduced first.
         for report in sorted(self._reports, key=lambda one: one is not COLLECTIVES):
             files = [self._outcomes[source] for source in self._sources(report)]
             counts[report.name] = len(files)
@@ -263,7 +263,7 @@ def _bad(source: str, state: str, note: str) -> FileOutcome:
 
 
 def _chosen(name: str, options: BatchOptions) -> list[BatchReport]:
-    """The report of this name, or all that have what they need."""
+    """The report with this name, or for :data:`ALL` the reports that have what they need."""
     known = batch_reports()
     if name == ALL:
         given = {option for option, value in vars(options).items() if value}
@@ -282,7 +282,7 @@ def _reports_of(
     reports: Sequence[BatchReport],
     options: BatchOptions,
 ) -> tuple[BatchReport, ...]:
-    """The reports that count a source. The baseline is for those that compare with it."""
+    """The reports that count a source. A source of the baseline counts only for reports that compare with it."""
     if source not in options.baseline:
         return tuple(reports)
     return tuple(report for report in reports if "baseline" in report.needs)
@@ -320,7 +320,7 @@ def _check_options(
 
 
 def _outcome(task: Task, quality: FileQuality, state: str = "done") -> FileOutcome:
-    """What became of a file that was read, in this run or in the one that made its parts."""
+    """The outcome of a file that was read in this run or an earlier one."""
     bad = quality.incomplete or bool(quality.damage)
     if state == "done":
         if quality.damage:
@@ -337,7 +337,7 @@ def _outcome(task: Task, quality: FileQuality, state: str = "done") -> FileOutco
 
 
 def missing(files: Sequence[FileOutcome]) -> list[str]:
-    """Sentences about what is missing in all files together; none if nothing is known to be missing."""
+    """Sentences about what is missing in all files together. Empty if nothing is known to be missing."""
     bad = 0
     repeated = 0
     counts = Counter[str]()

@@ -1,6 +1,6 @@
 """Runs compared by the times of their kernels and NVTX ranges: two sets of runs, or each run with all others.
 
-The ranks of a job are no independent runs: two sets are compared by their jobs. Each file is a run for outliers.
+The ranks of a job are not independent runs, so two sets are compared by job. For outliers, each file is a run.
 """
 
 from __future__ import annotations
@@ -37,16 +37,20 @@ from .stragglers import OUTSTANDING, Measured, by_host, robust_scores
 from .time_sums import TimeSums
 
 _NUMBERS = re.compile(r"\d+")
-# Resamplings of the runs; the probability that an interval misses the ratio, and of a wrong sentence in a report.
+# How often the runs are resampled.
 _RESAMPLED = 2000
+# The probability that an interval misses the ratio, and that a report has a false sentence.
 _MISSED = 0.05
 _SEED = 20250101
-# The smallest change that is said, as a share; runs of each set that it needs, and runs that one can stand out from.
+# The smallest change that gets a sentence, as a share.
 _CHANGE = 0.01
+# The fewest runs in each set for such a sentence.
 _FEWEST = 4
+# The fewest runs among which one can stand out.
 _MANY = 8
-# The smallest distance of an outlier from the median, as a share, and the rows of the table of outliers.
+# The smallest distance of an outlier from the median, as a share of the median.
 _AWAY = 0.05
+# The most rows of the table of outliers.
 _ROWS = 1000
 _DRAWN = 20
 
@@ -54,7 +58,7 @@ _Key = tuple[str, str]
 
 
 def uses(rank: RankTrace, options: BatchOptions) -> Any:
-    """The times of kernels and NVTX ranges by name. Numbers in names of ranges become ``#``."""
+    """The times of kernels and NVTX ranges by name. In names of ranges, each number is replaced by ``#``."""
     kernels = TimeSums("name")
     for kernel, duration in rank.grouped(KERNELS):
         kernels.add(duration, kernel)
@@ -71,7 +75,8 @@ def uses(rank: RankTrace, options: BatchOptions) -> Any:
 
 
 def _by_name(kind: str, sums: TimeSums, names: Sequence[str]) -> Any:
-    """The table of sums by number as one by name, with the ``kind`` of all. Several numbers may have one name."""
+    """Convert sums by number of a name to sums by name, in a table with a ``kind`` column. Several numbers may have one
+    name."""
     pa = pyarrow("batch")
     table = sums.table()
     in_order = sorted(set(names))
@@ -86,7 +91,7 @@ def _by_name(kind: str, sums: TimeSums, names: Sequence[str]) -> Any:
 
 @dataclass
 class _Run:
-    """The counts and times (ns) of kernels and ranges in a run. ``host`` is "" where it is not known or there are
+    """The counts and times (ns) of kernels and ranges in a run. ``host`` is "" if it is unknown or there are
     several."""
 
     label: str
@@ -106,7 +111,7 @@ class _Run:
 
 
 def _runs(parts: Sequence[Part], by_job: bool) -> list[_Run]:
-    """The jobs of parts, or their files, as runs."""
+    """Group the parts into runs: one run for each job, or for each file."""
     by_name: dict[str, _Run] = {}
     for part in parts:
         name = part.source
@@ -141,9 +146,9 @@ _ONLY_COLUMNS = columns_of("total: ns, count, runs: text, kind: text, name: text
 
 @dataclass(frozen=True)
 class _Change:
-    """A kernel or range in two sets of runs. ``ratio`` is that of the mean times, ``low`` and ``high`` are the ends of
-    its 95 % interval, ``deviation`` is that of its logarithm; None where a set has one job, which tells nothing about
-    chance."""
+    """A kernel or range in two sets of runs. ``ratio`` is the ratio of the mean times, ``low`` and ``high`` are the
+    ends of its 95 % interval, and ``deviation`` is the standard deviation of its logarithm. The last three are None if
+    a set has one job, because one job shows no variation."""
 
     kind: str
     name: str
@@ -179,8 +184,8 @@ class _Change:
         return abs(float(np.log(self.ratio)))
 
     def is_clear(self, score: float) -> bool:
-        """Whether it is more than chance and :data:`_CHANGE`. ``score`` is the distance from zero, in deviations, that
-        chance does not reach."""
+        """Whether the change is larger than :data:`_CHANGE` and than chance. Chance stays within ``score`` deviations
+        of zero."""
         fewest = min(len(self.old), len(self.new))
         if communicates(self.name) or self.size <= float(np.log1p(_CHANGE)):
             return False
@@ -247,7 +252,8 @@ def _regressions(parts: Sequence[Part], options: BatchOptions) -> Result:
     after = _runs(others, by_job=True)
 
     changes = _changes(before, after)
-    # So many comparisons would give some wrong sentences with the intervals of the table.
+    # With many comparisons, the 95 % intervals of the table would give some false sentences. So each comparison gets
+    # its share of the error probability.
     missed = _MISSED / max(len(changes), 1)
     score = NormalDist().inv_cdf(1 - missed / 2)
     rows = []
@@ -291,12 +297,12 @@ def _regressions(parts: Sequence[Part], options: BatchOptions) -> Result:
 
 
 def _changes(before: Sequence[_Run], after: Sequence[_Run]) -> list[_Change]:
-    """What both sets have, by kind and name."""
+    """The changes of the kernels and ranges that both sets have."""
     changes = []
     for key in _keys([*before, *after]):
         old = _means(before, key)
         new = _means(after, key)
-        # Without any time there is no ratio.
+        # A mean time of 0 has no ratio.
         if len(old) and len(new) and old.all() and new.all():
             changes.append(_Change.of(key, old, new))
     return changes
@@ -309,7 +315,7 @@ def _means(runs: Sequence[_Run], key: _Key) -> np.ndarray:
 
 
 def _only(runs: Sequence[_Run], others: Sequence[_Run], word: str) -> Iterator[Row]:
-    """Yield the rows of :data:`_ONLY_COLUMNS` of what the other set does not have."""
+    """Yield the rows of :data:`_ONLY_COLUMNS` of kernels and ranges that the other set lacks."""
     known = set(_keys(others))
     for key in _keys(runs):
         if key not in known:
@@ -319,8 +325,9 @@ def _only(runs: Sequence[_Run], others: Sequence[_Run], word: str) -> Iterator[R
 
 
 def compare(before: np.ndarray, after: np.ndarray) -> tuple[float, float, float, float]:
-    """Return the ratio of the means of two sets of runs, the ends of its 95 % interval, and the standard deviation of
-    its logarithm, by resampling the runs of both sets. The same numbers give the same result."""
+    """Return the ratio of the means of two sets of runs, the low and the high end of its 95 % interval, and the
+    standard deviation of its logarithm. Computed by resampling the runs of both sets. The same numbers give the same
+    result."""
     random = np.random.default_rng(_SEED)
     means_before = _resampled_means(random, before)
     means_after = _resampled_means(random, after)
@@ -335,7 +342,7 @@ def compare(before: np.ndarray, after: np.ndarray) -> tuple[float, float, float,
 
 
 def _resampled_means(random: np.random.Generator, times: np.ndarray) -> np.ndarray:
-    """The means of runs of equal weights that are drawn with replacement, :data:`_RESAMPLED` times."""
+    """Draw runs with replacement and equal weights, :data:`_RESAMPLED` times, and return the mean of each draw."""
     runs = len(times)
     drawn = random.multinomial(runs, np.full(runs, 1 / runs), _RESAMPLED)
     means: np.ndarray = drawn @ times / runs
@@ -365,7 +372,8 @@ def _outliers(parts: Sequence[Part], options: BatchOptions) -> Result:
 
 @dataclass(frozen=True)
 class _Outlier:
-    """The time (ns) of a kernel or range in a run that is far from its ``median`` in all runs, with its score."""
+    """A kernel or range whose time in a run is far from its ``median`` over all runs. ``total`` and ``median`` are ns;
+    ``score`` is the distance in standard deviations."""
 
     run: str
     kind: str
@@ -406,7 +414,7 @@ class _Outlier:
 def _far_from_median(runs: Sequence[_Run]) -> Iterator[_Outlier]:
     if len(runs) < _MANY:
         return
-    # Files of some formats hold no ranges: they tell nothing about them.
+    # Files of some formats have no ranges, so they are not counted as runs without a range.
     recorded: defaultdict[str, list[_Run]] = defaultdict(list)
     for run in runs:
         for kind in {kind for kind, _ in run.counts}:
@@ -427,8 +435,8 @@ def _run_sentences(
     runs: Sequence[_Run],
     outliers: Sequence[_Outlier],
 ) -> list[str]:
-    """A sentence for each run, or for all runs of a host if the same differs most: what it is, and how much else.
-    ``outliers`` are in the order of their size."""
+    """Return a sentence for each run on its largest difference, and on how many more it has. Runs of a host share a
+    sentence if the same kernel or range differs most in all of them. ``outliers`` are sorted by size."""
     largest: dict[str, _Outlier] = {}
     count = Counter[str]()
     for one in outliers:

@@ -10,27 +10,31 @@ import numpy as np
 
 from .model import Part
 
-# A rank stands out beyond this robust z-score, and if it is this share of the median away. Fewer ranks have no median
-# that one of them could stand out from.
+# A rank stands out if its robust z-score exceeds this.
 OUTSTANDING = 6.0
+# Its distance from the median is also at least this share of the median.
 _SHARE = 0.03
+# The fewest ranks among which one can stand out.
 _FEWEST = 4
-# Two groups of ranks: the usual ones and those apart are at least these shares of all. Between them is a gap of this
-# share of the distance of their medians; one rank in so many of a group may be in it. Of 20 random numbers with one
-# peak, one set in 250 looks like this. Fewer ranks have to be whole hosts, too.
+# Ranks form two groups if the usual group has at least this share of all ranks,
 _USUAL = 0.25
+# the other group at least this share,
 _APART = 0.4
+# the gap between the groups is at least this share of the distance of their medians,
 _GAP = 0.6
+# and at most one rank in this many is inside the gap.
 _STRAY = 8
+# With fewer ranks, groups also have to consist of whole hosts. 20 random numbers with one peak form two groups by
+# chance in one of 250 sets.
 _MANY = 20
 _WORDS = re.compile(r"(\D*)(\d*)")
-# Longer lists name the first ones.
+# Longer lists name this many.
 _NAMED = 8
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A number of a rank, or of one of its GPUs. ``kind`` is ``rank`` or ``GPU``."""
+    """A measured value of a rank or of one of its GPUs. ``kind`` is ``rank`` or ``GPU``."""
 
     label: str
     host: str
@@ -58,7 +62,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Outstanding:
-    """Ranks or GPUs that stand out together: all of a host, or one alone."""
+    """Ranks or GPUs that stand out together: all those of a host, several hosts, or one alone."""
 
     name: str
     members: Sequence[Measured]
@@ -68,13 +72,13 @@ class Outstanding:
         return _mean(self.members)
 
 
-#: Who stands out, who the others are, and their usual value.
+#: The ranks that stand out, the words for the others, and the usual value of the others.
 _Finding = tuple[Outstanding, str, float]
 
 
 def robust_scores(values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return the distance of each number from the median, in standard deviations estimated from the median absolute
-    deviation. Half of the numbers may be outliers."""
+    """Return the distance of each number from the median, in standard deviations. The median absolute deviation
+    estimates the standard deviation, so up to half of the numbers may be outliers."""
     away = np.asarray(values, np.float64) - np.median(values)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(away == 0, 0.0, away / _deviation(away))
@@ -92,10 +96,11 @@ def stragglers(
     low: bool = False,
     halves: bool = True,
 ) -> list[str]:
-    """Return a sentence for each rank whose number is far above the median, the largest first; or far below it, with
-    ``low``. All ranks of a host that stand out share a sentence. So do those of the upper (lower) one of two groups of
-    a job, unless ``halves`` is False. ``sentence`` formats ``who`` stands out (``its`` is the pronoun), the ``value``,
-    ``others``, their ``usual`` value, and the ``ratio`` of the two."""
+    """Return a sentence for each rank whose value is far above the median (with ``low``, far below it), the farthest
+    first. If all ranks of a host stand out, they share a sentence. If the ranks of a job form two groups, the upper
+    group (with ``low``, the lower) shares a sentence, unless ``halves`` is False. ``sentence`` is a format string with
+    the fields ``who``, its pronoun ``its``, its ``value``, ``others``, their ``usual`` value, and the ``ratio`` of the
+    two values."""
     sentences = []
     for group, others, usual in standing_out(values, low=low, halves=halves):
         its = "its"
@@ -116,7 +121,8 @@ def standing_out(
     low: bool,
     halves: bool = True,
 ) -> list[_Finding]:
-    """Return who stands out as for :func:`stragglers`, who the others are, and their usual value."""
+    """Return the ranks that stand out, the words for the others, and their usual value. The options are those of
+    :func:`stragglers`."""
     sign = 1
     if low:
         sign = -1
@@ -172,7 +178,7 @@ def by_host(
     outstanding: Sequence[Measured],
     everyone: Sequence[Measured],
 ) -> list[Outstanding]:
-    """Return the ranks that stand out, in their order. All of a host make one group."""
+    """Group the ranks that stand out, in their order. If all ranks of a host stand out, they are one group."""
     hosts = _of_hosts(everyone)
     whole = _whole_hosts(outstanding, hosts)
     known = {one.host for one in everyone}
@@ -192,7 +198,7 @@ def by_host(
 
 
 def _of_hosts(values: Sequence[Measured]) -> dict[str, list[Measured]]:
-    """The ranks of each host that is known, in the order of the names of hosts, node2 before node10."""
+    """The ranks of each known host, sorted by host name: node2 before node10."""
     hosts: dict[str, list[Measured]] = {}
     for one in sorted(values, key=lambda one: _in_order(one.host)):
         if one.host:
@@ -204,7 +210,7 @@ def _whole_hosts(
     some: Sequence[Measured],
     hosts: Mapping[str, Sequence[Measured]],
 ) -> list[str]:
-    """The hosts with several ranks of which all are among ``some``, in the order of their names."""
+    """The hosts with several ranks, all of which are among ``some``, sorted by name."""
     whole = []
     for host, ranks in _of_hosts(some).items():
         count = len(hosts[host])
@@ -217,8 +223,8 @@ def _halves(
     values: Sequence[Measured],
     sign: int,
 ) -> tuple[Outstanding | None, Sequence[Measured]]:
-    """Return the upper one of two groups, the lower one with a ``sign`` of -1, and the ranks of the other one. If there
-    is one group, return None and all ranks."""
+    """Split the ranks into two groups, if there are two. Returns the upper group (with a ``sign`` of -1, the lower) and
+    the ranks of the other one. With one group, returns None and all ranks."""
     ordered = sorted(values, key=lambda one: sign * one.value)
     at = _parting(sign * _values(ordered))
     if not at:
@@ -243,13 +249,13 @@ def _halves(
 
 
 def _parting(ordered: np.ndarray) -> int:
-    """Return the index where the second of two groups of ascending numbers begins; 0 if there is one group."""
+    """Return the index at which the second of two groups of ascending numbers starts; 0 if there is one group."""
     total = len(ordered)
     first = max(_FEWEST, int(np.ceil(_USUAL * total)))
     last = total - max(_FEWEST, int(np.ceil(_APART * total)))
     if first > last:
         return 0
-    # The two groups whose means explain most of the variance.
+    # Choose the two groups whose means explain most of the variance.
     sizes = np.arange(first, last + 1)
     stray = total // _STRAY
     sums = np.cumsum(ordered.clip(ordered[stray], ordered[-1 - stray]))
@@ -280,7 +286,7 @@ def _spans(
     names: Sequence[str],
     every: Sequence[str],
 ) -> list[str]:
-    """The names, where three or more that follow each other among ``every`` become ``first to last``."""
+    """Shorten names: three or more that are consecutive in ``every`` become ``first to last``."""
     runs: list[list[str]] = []
     for name in names:
         place = every.index(name)
@@ -298,7 +304,7 @@ def _spans(
 
 
 def listed(names: Sequence[str]) -> str:
-    """The names in a sentence; the first ones of many."""
+    """Names as a list in a sentence. Of a long list, only the first ones."""
     some = list(names)
     more = len(some) - _NAMED
     if more > 0:
@@ -311,7 +317,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _in_order(name: str) -> list[tuple[str, int]]:
-    """The key that sorts names with numbers by these."""
+    """A sort key by which numbers in names compare as numbers."""
     key = []
     for word, number in _WORDS.findall(name):
         key.append((word, int(number or 0)))

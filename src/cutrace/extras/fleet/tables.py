@@ -1,4 +1,4 @@
-"""The parts of a batch as tables for SQL: one for each report, with the rank of each row."""
+"""The parts of a batch as tables for SQL: one table for each report, with the rank of each row."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .running import FileOutcome, missing
 
 
 def batch_tables(folder: Path) -> QueryTables | None:
-    """The parts in a folder of ``cutrace batch``, None for other paths. Raises :class:`CutraceError` when pyarrow is
-    not installed."""
+    """The tables of a folder that ``cutrace batch`` wrote, None for other paths. Raises :class:`CutraceError` when
+    pyarrow is not installed."""
     files: dict[str, FileOutcome] = {}
     names: dict[str, None] = {}
     for path in sorted(folder.glob("*.manifest.json")):
@@ -43,7 +43,7 @@ def batch_tables(folder: Path) -> QueryTables | None:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a batch; {} for other files."""
+    """Read the manifest of a batch; {} for other files."""
     try:
         manifest = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -60,7 +60,8 @@ def _table(name: str, parts: Sequence[Part]) -> Any:
 
 
 def _told(name: str, part: Part) -> Any:
-    """The rows of a part behind what is known of its rank. A column of the same name gets that of the report too."""
+    """The rows of a part, after columns that describe its rank. If a column has the name of one of these, it is
+    prefixed with the name of the report."""
     pa = pyarrow("SQL")
     rows = part.table().replace_schema_metadata(None)
     columns = {

@@ -1,6 +1,6 @@
 """Counts, totals, minima and maxima of times by group, as Arrow tables that add up.
 
-All numbers are integers, so the order of additions changes nothing.
+All numbers are integers, so the order of additions does not change the result.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import numpy as np
 from ...trace.arrow import pyarrow
 from .model import Histogram
 
-#: The columns of sums behind their keys, and how Arrow adds them.
+#: The columns after the keys, and how Arrow combines them.
 VALUES = {"count": "sum", "total_ns": "sum", "min_ns": "min", "max_ns": "max"}
 
-# Rows that wait before they are added up.
+# Rows that are collected before they are added up.
 _WAITING = 1 << 18
 # log2 of the number of bins from a power of two to the next one.
 _PARTS = 5
 
 
 class TimeSums:
-    """A table with integer ``keys``, and :data:`VALUES` of the times (ns) of each group of equal keys."""
+    """A table with integer ``keys`` and the columns :data:`VALUES`, which sum up the times (ns) with equal keys."""
 
     def __init__(self, *keys: str) -> None:
         self._keys = keys
@@ -44,7 +44,7 @@ class TimeSums:
         self.add_table(pyarrow("batch").table(columns))
 
     def add_table(self, table: Any) -> None:
-        """Add the table of other sums; further columns are left out."""
+        """Add the rows of another table of sums. Additional columns are ignored."""
         self._waiting.append(table.select([*self._keys, *VALUES]))
         self._rows += len(table)
         if self._rows > _WAITING:
@@ -52,7 +52,8 @@ class TimeSums:
             self._rows = len(self._waiting[0])
 
     def table(self, **texts: Sequence[str]) -> Any:
-        """Return the table, ascending by its keys. A key in ``texts`` becomes the text with that index."""
+        """Return the table, sorted by its keys. Keys named in ``texts`` are indices, which are replaced by the
+        strings."""
         pa = pyarrow("batch")
         if not self._waiting:
             self.add(np.zeros(0, np.int64), *([0] * len(self._keys)))
@@ -72,13 +73,13 @@ class TimeSums:
 
 
 def ascending(table: Any, *columns: str) -> Any:
-    """The rows of an Arrow table in the order of some columns."""
+    """Sort the rows of an Arrow table by columns."""
     return table.sort_by([(name, "ascending") for name in columns])
 
 
 def binned(times: np.ndarray) -> np.ndarray:
-    """Return the start (ns) of the bin of each time. Bins are the same in all captures: 32 from each power of two to
-    the next one, so 2 to 3 % wide, and one for each number below 64."""
+    """Return the start (ns) of the bin of each time. Bins are the same in all captures. Each power of two has 32 bins,
+    2 to 3 % wide; below 64, each number is a bin."""
     exact = np.minimum(times, (1 << 53) - 1).astype(np.float64)
     _, bits = np.frexp(exact)
     shift = np.maximum(bits.astype(np.int64) - 1 - _PARTS, 0)
@@ -87,7 +88,7 @@ def binned(times: np.ndarray) -> np.ndarray:
 
 
 def histogram(title: str, starts: np.ndarray, counts: np.ndarray) -> Histogram:
-    """Return the picture of bins with these starts (ns), in which times occur so often."""
+    """Return the histogram of bins with these starts (ns) and counts."""
     _, bits = np.frexp(starts)
     widths = 1 << np.maximum(bits.astype(np.int64) - 1 - _PARTS, 0)
     ends = starts + widths

@@ -1,4 +1,4 @@
-"""Steps of time: powers of two of nanoseconds on the wall clock, so wider steps are exact sums of narrower ones."""
+"""Steps of wall time. Their width is a power of two (ns), so wider steps are exact sums of narrower ones."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import numpy as np
 from ...analysis.tables import Unit
 from .model import HeatMap, Lines, Part, RankTrace
 
-# The most steps of a part, and the most columns of a picture.
+# The most steps of a part.
 _STEPS = 2048
+# The most columns of a chart.
 _COLUMNS = 256
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Consecutive steps: the begin of the first one (ns on the wall clock), the width of each (ns), their number."""
+    """Consecutive steps: the start of the first one (ns on the wall clock), the width of each (ns), and their
+    number."""
 
     start: int
     width: int
@@ -31,7 +33,7 @@ class Steps:
         last: int,
         most: int,
     ) -> Steps:
-        """Return at most so many steps that cover the times."""
+        """Return at most ``most`` steps that cover the times from ``first`` to ``last`` (ns)."""
         width = 1
         while (last // width) - (first // width) >= most:
             width *= 2
@@ -63,14 +65,14 @@ def by_job(parts: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:
 
 
 class TimeRatios:
-    """Ratios over time, a row for each label. A row has the times (ns) of steps, and the numbers to add and to divide
-    for each of them."""
+    """Ratios over time, a row for each label. A row has the times (ns) of its steps, and for each step a dividend and a
+    divisor."""
 
     def __init__(self) -> None:
         self._labels: list[str] = []
         self._hosts: list[str] = []
         self._rows: list[tuple[np.ndarray, ...]] = []
-        # The first and last time of each row, and the number of times.
+        # The first and the last time of each row.
         self._ends: list[int] = []
         self._times = 0
 
@@ -82,7 +84,8 @@ class TimeRatios:
         below: np.ndarray,
         host: str = "",
     ) -> None:
-        """Add a row. ``host`` is that of the label, "" where it is not known."""
+        """Add a row. ``at`` are times (ns), ``above`` dividends and ``below`` divisors. ``host`` is the host of the
+        label, "" if unknown."""
         self._labels.append(label)
         self._hosts.append(host)
         self._rows.append((at, above, below))
@@ -91,12 +94,12 @@ class TimeRatios:
             self._ends += [int(at.min()), int(at.max())]
 
     def heat_map(self, title: str, unit: Unit) -> Iterator[HeatMap]:
-        """Yield the picture; nothing without times."""
+        """Yield the heat map; nothing without times."""
         for picture in self._drawn(title, unit, _COLUMNS):
             yield HeatMap(**vars(picture), hosts=self._hosts)
 
     def lines(self, title: str, unit: Unit) -> Iterator[Lines]:
-        """Yield the picture; nothing without times. A step is so wide that most have two times of a label."""
+        """Yield the line chart; nothing without times. Steps are wide enough that most contain two times of a label."""
         most = self._times // (2 * max(len(self._rows), 1))
         return self._drawn(title, unit, min(max(most, 1), _COLUMNS))
 
@@ -106,7 +109,7 @@ class TimeRatios:
         unit: Unit,
         most: int,
     ) -> Iterator[Lines]:
-        """Yield the ratios in at most so many steps."""
+        """Yield the ratios in at most ``most`` steps."""
         if not self._times:
             return
         steps = Steps.covering(min(self._ends), max(self._ends), most)

@@ -1,4 +1,4 @@
-"""The errors of the clocks of an open trace, from the collectives in it."""
+"""The clock errors of an open trace, from the collectives in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .model import BatchOptions, Part, RankTrace
 
 @dataclass(frozen=True)
 class _PartOfTrace(Part):
-    """A part that is not in a file."""
+    """A part in memory, without a file."""
 
     content: Any = None
 
@@ -26,8 +26,8 @@ class _PartOfTrace(Part):
 
 
 def clock_errors_of(trace: Trace) -> dict[int, int]:
-    """How far (ns) the clock of each process is ahead of that of the trace, by the ends of collectives. Processes that
-    nothing is known of are left out; without pyarrow, all are."""
+    """How far (ns) the clock of each process is ahead of the clock of the trace, from the ends of collectives.
+    Processes whose error is unknown are left out. Without pyarrow, the result is empty."""
     names = trace.strings.take(trace.launches["name"], communicates)
     boots = {process.boot_id for process in trace.processes}
     if len(boots) < 2 or not names.any() or not find_spec("pyarrow"):
@@ -61,7 +61,7 @@ def clock_errors_of(trace: Trace) -> dict[int, int]:
             error = round(job.ahead[row] - job.ahead[reference])
             by_process[part.rank] = error
             by_boot[part.boot] = error
-    # Processes without collectives share the clock of their boot.
+    # Processes without collectives have the error of their boot's clock.
     for process in trace.processes:
         if process.boot_id and process.boot_id in by_boot:
             by_process[process.index] = by_boot[process.boot_id]

@@ -12,7 +12,7 @@ import click
 from ....cli import options
 from ....cli.output import progress, put_tables, say
 
-# The most sentences about what stands out, and about files.
+# The most sentences about what stands out, and the most sentences about files.
 _SENTENCES = 12
 _FILES = 5
 _SHOWN = {"skipped": "skipped (unchanged)"}
@@ -146,7 +146,7 @@ def batch(
 
 
 def _page(report: str) -> str:
-    """The name of the page with all sentences."""
+    """The name of the page that has all sentences."""
     from ..running import ALL
 
     if report == ALL:
