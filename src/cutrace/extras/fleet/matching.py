@@ -32,7 +32,7 @@ from .rank_calls import CallKey, CallReader, RankCalls
 _SAMPLE = 2048
 # The most numbers in the samples of all groups together.
 _NUMBERS = 1 << 23
-# The fewest sampled calls of a group, even if there are more numbers than that.
+# The fewest sampled calls of a group. They may exceed that limit.
 _FEWEST_SAMPLED = 64
 # The largest share of calls in a group that do not match.
 _MISFITS = 0.2

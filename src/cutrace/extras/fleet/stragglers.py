@@ -16,13 +16,13 @@ OUTSTANDING = 6.0
 _SHARE = 0.03
 # The fewest ranks among which one can stand out.
 _FEWEST = 4
-# Ranks form two groups if the usual group has at least this share of all ranks,
+# Of two groups, the usual one has at least this share of all ranks.
 _USUAL = 0.25
-# the other group at least this share,
+# The other group has at least this share of all ranks.
 _APART = 0.4
-# the gap between the groups is at least this share of the distance of their medians,
+# The gap between the groups is at least this share of the distance of their medians.
 _GAP = 0.6
-# and at most one rank in this many is inside the gap.
+# At most one of this many ranks of a group may be inside the gap.
 _STRAY = 8
 # With fewer ranks, groups also have to consist of whole hosts. 20 random numbers with one peak form two groups by
 # chance in one of 250 sets.

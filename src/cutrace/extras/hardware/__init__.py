@@ -1,4 +1,5 @@
-"""Hardware metrics of GPUs: the metrics of a chip, counted over ranges, sampled over time, or counted for kernels."""
+"""Hardware metrics of GPUs: the list of metrics of a chip, metrics counted for kernels or over ranges, and metrics
+sampled over time."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def cutrace_verbs() -> list[Verb]:
 
 @hookimpl
 def cutrace_counters() -> list[Counting]:
-    """The hardware counters of tests."""
+    """The hardware counters that tests can use."""
     from .counting import counting
 
     return [counting()]
@@ -44,7 +45,7 @@ def cutrace_counters() -> list[Counting]:
 
 @hookimpl
 def cutrace_line_pages() -> list[Callable[..., None]]:
-    """The function that writes the page of lines of source."""
+    """The function that writes the page of source lines."""
     from .source_page import write_page
 
     return [write_page]
@@ -52,7 +53,7 @@ def cutrace_line_pages() -> list[Callable[..., None]]:
 
 @hookimpl
 def cutrace_samplers() -> list[str]:
-    """The module that samples GPUs when it runs as a program."""
+    """The name of the module that samples GPUs when it runs as a program."""
     return ["cutrace.extras.hardware.sampling"]
 
 

@@ -1,4 +1,4 @@
-"""Why kernels are slow, and their rooflines, as functions; :mod:`cutrace` exports them."""
+"""Functions that say why kernels are slow, and that return rooflines; :mod:`cutrace` exports them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,15 @@ def why(
     kernel: Patterns | None = None,
     clock: Clock = "align",
 ) -> Why:
-    """Say why the kernels of a capture are slow, and write the page of that to ``destination`` (``.html``).
+    """Say why the kernels of a capture are slow. With ``destination`` (``.html``), also write a page of the answers.
 
-    Returns a :class:`Why`: ``answers`` with ``findings``, ``facts`` and ``tables`` of each kernel whose metrics
+    Returns a :class:`Why`. Its ``answers`` have the ``findings``, ``facts`` and ``tables`` of each kernel whose metrics
+    :func:`cutrace.profile` counted, longest time first. It also has ``rooflines``, and ``notes`` on what is missing. If
+    ``other`` is given, the capture after a change, it has no answers but the ``changes`` of the kernels that both
+    captures have. ``kernel`` is one pattern of names or several. ``clock`` is as in :func:`cutrace.load`.
+    docs/internals/why.md lists the rules.
+
+    Raises :class:`CutraceError` when no kernel has metrics, or the destination cannot be written.
     :func:`cutrace.profile` counted, longest time first, ``rooflines``, and ``notes`` on what is missing. With
     ``other``, the capture after a change, it has the ``changes`` of the kernels that both captures have instead.
     ``kernel`` is one pattern of names or several. ``clock`` is as in :func:`cutrace.load`. docs/internals/why.md lists
@@ -48,11 +54,11 @@ def why(
 
 @checked
 def roofline(source: Source, *, clock: Clock = "align") -> list[Roofline]:
-    """Return a :class:`Roofline` for each kind of GPU. It has ``points`` and ``ceilings`` in operations and bytes a
+    """Return a :class:`Roofline` for each model of GPU. It has ``points`` and ``ceilings`` in operations and bytes per
     second, and ``notes``.
 
-    Its kernels are those whose operations and bytes :func:`cutrace.profile` counted, with ``metrics="flops"`` also the
-    operations of tensor cores. docs/internals/why.md defines each number. ``clock`` is as in :func:`cutrace.load`.
+    Its points are the kernels whose operations and bytes :func:`cutrace.profile` counted. The operations of tensor
+    cores need ``metrics="flops"``. docs/internals/why.md defines each number. ``clock`` is as in :func:`cutrace.load`.
     Raises :class:`CutraceError` when there is no point.
     """
     with opened(source, clock=clock) as trace:

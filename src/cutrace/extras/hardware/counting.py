@@ -19,7 +19,7 @@ from ...patterns import several
 from .ranges import Context, RangeCounters
 from .sets import COUNTERS
 
-#: The longest time (s) to wait for other processes that count on the same GPU.
+#: The longest wait (s) for other processes that count on the same GPU.
 PATIENCE = 300.0
 _POLL = 0.01
 
@@ -27,11 +27,12 @@ _POLL = 0.01
 @contextlib.contextmanager
 @checked
 def region(name: str, counters: str | Sequence[str]) -> Iterator[dict[str, float]]:
-    """Count the GPU work of a part of this program: its current CUDA context, all streams and graphs. Waits for the GPU
-    at the begin and the end. Counts in one pass, so nothing runs twice.
+    """Count the GPU work of a part of this program, in its current CUDA context, with all streams and graphs. Waits for
+    the GPU at the start and the end. Counts in one pass, so nothing runs twice.
 
-    ``counters`` are names such as ``instructions`` and ``dram_bytes``, or CUPTI's names with a rollup. Yields a dict
-    that has their values after the region. A running recording gets a mark with the values. Raises
+    ``counters`` are names such as ``instructions`` and ``dram_bytes``, or CUPTI's names with a rollup. Yields a dict;
+    after the region it has the values by name. A running recording gets a mark with the values. Raises
+    :class:`CutraceError` if the counters cannot be read, for example inside another region or a test with counters.
     :class:`CutraceError` if they cannot be read, for example inside another region or test with counters.
     """
     values: dict[str, float] = {}
@@ -43,7 +44,7 @@ def region(name: str, counters: str | Sequence[str]) -> Iterator[dict[str, float
     finally:
         shared.end()
     counts = [f"{counter} {value:,}" for counter, value in values.items()]
-    with contextlib.suppress(CutraceError):  # a recording without NVTX takes no marks
+    with contextlib.suppress(CutraceError):  # a recording without NVTX accepts no marks
         mark(f"{name}: {', '.join(counts)}")
 
 
@@ -54,14 +55,14 @@ def counting() -> Counting:
 
 
 class Counting:
-    """The hardware counters of this process. Names are those of :data:`.sets.COUNTERS`, or CUPTI's own.
+    """The hardware counters of this process. Names are keys of :data:`.sets.COUNTERS` or CUPTI's own names.
 
-    Each range enables CUPTI's counters again, which takes 0.1 s, because CUPTI refuses other processes on the GPU while
-    they are enabled.
+    Each range enables CUPTI's counters again, which takes 0.1 s. They are not left enabled, because CUPTI then refuses
+    other processes on the GPU.
     """
 
     def __init__(self) -> None:
-        #: The names of the current or the last range.
+        #: The counter names of the current or the last range.
         self.names: tuple[str, ...] = ()
         self._context: Context | None = None
         self._ranges: RangeCounters | None = None
@@ -69,11 +70,11 @@ class Counting:
 
     @property
     def running(self) -> bool:
-        """Whether a range has begun and not ended."""
+        """Whether a range has started and not ended."""
         return self._lock is not None
 
     def start(self, names: Sequence[str]) -> None:
-        """Wait for the GPU and begin a range.
+        """Wait for the GPU and start a range.
 
         Raises :class:`.ranges.NoContext` if CUDA is not in use yet, and :class:`CutraceError` if these counters cannot
         be read for another reason.
@@ -138,7 +139,7 @@ class Counting:
             self._context.synchronize()
 
     def _release(self) -> None:
-        """Release the counters, and let other processes have the GPU."""
+        """Release the counters, so that other processes can use the GPU."""
         ranges = self._ranges
         lock = self._lock
         self._ranges = None
@@ -151,9 +152,9 @@ class Counting:
 
 
 class _GpuLock:
-    """A lock on a file, so that one process of a user counts on a GPU at a time. It ends with the process.
+    """A file lock that lets one process of a user count on a GPU at a time. It ends with the process.
 
-    Where the user can make no file, processes do not wait for each other, and CUPTI refuses all but one.
+    If the user cannot create the file, processes do not wait for each other, and CUPTI refuses all but one.
     """
 
     #: GPUs for which this process has timed out. It does not wait for them again.
@@ -189,7 +190,7 @@ class _GpuLock:
     def release(self) -> None:
         import fcntl
 
-        if self._file in self._held:  # it is not in a forked child
+        if self._file in self._held:  # a forked child does not hold it
             self._held.remove(self._file)
             # Unlock explicitly, because a child that was forked in C may have the file open too.
             fcntl.flock(self._file, fcntl.LOCK_UN)
@@ -203,8 +204,8 @@ class _GpuLock:
 
 
 def _open_lock(name: str) -> tuple[int, Path]:
-    """A descriptor of a file in the private folder of this user, and its path; -1 where no file can be made. The
-    collector locks the same file."""
+    """A file descriptor of a lock file in the private folder of this user, and the path of the file. The descriptor is
+    -1 if no file can be created. The collector locks the same file."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with contextlib.suppress(OSError):
         for folder in usable_folders():

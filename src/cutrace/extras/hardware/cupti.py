@@ -1,7 +1,7 @@
 """Call CUPTI's functions for hardware metrics (libcupti 12.6 or later) with ctypes.
 
-Each function takes one struct that begins with its own size. Later releases append fields, and a release refuses a size
-that it does not know. So a call is tried with all fields, then without those that a release may lack.
+Each function takes one struct that starts with its own size. Later releases append fields, and a release refuses a size
+that it does not know. So a call is first tried with all fields, then without those that a release may lack.
 """
 
 from __future__ import annotations

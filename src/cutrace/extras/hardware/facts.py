@@ -1,4 +1,5 @@
-"""What is known of a kernel: the means of its metrics, its launch configuration, and what fits on a multiprocessor."""
+"""The facts of a kernel: the means of its metrics, its launch configuration, and how many of its blocks fit on a
+multiprocessor."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ FLUSHED = CACHES[1]
 
 @dataclass(frozen=True)
 class Shape:
-    """A launch configuration: blocks of the ``grid``, threads of the ``block``, ``registers`` of a thread, bytes of
-    ``shared`` memory of a block."""
+    """A launch configuration: blocks of the ``grid``, threads of the ``block``, ``registers`` of a thread, and
+    ``shared`` memory of a block (bytes)."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -55,8 +56,9 @@ class Shape:
 
 @dataclass(frozen=True)
 class Room:
-    """What fits at a time: ``blocks`` on each of the ``multiprocessors``, which fill ``percent`` of its warp slots.
-    ``limits`` has the blocks that each resource allows. ``waves`` is how often the grid fills the GPU."""
+    """What fits on the GPU at a time. ``blocks`` fit on each of the ``multiprocessors`` and fill ``percent`` of its
+    warp slots. ``limits`` has the number of blocks that each resource allows. ``waves`` is how often the grid fills the
+    GPU."""
 
     multiprocessors: int
     blocks: int
@@ -73,11 +75,11 @@ class Room:
 
 @dataclass(frozen=True)
 class Facts:
-    """A kernel in one launch configuration on one model of GPU: its stable name and its ``symbol``, the name as CUPTI
-    gives it (mangled), since template instances differ. ``values`` are the means of its metrics over the
-    ``counted`` launches, and ``caches`` is a value of :data:`CACHES`. ``time`` is their mean time and ``total`` the
-    time of all its ``launches`` in the run without counters (ns), which is the ``share`` (0 to 1) of the time of all
-    kernels. ``shape`` and ``room`` are None if unknown."""
+    """A kernel in one launch configuration on one model of GPU. It has a stable name, and a ``symbol``: the mangled
+    name that CUPTI gives, which differs between template instances. ``values`` are the means of its metrics over the
+    ``counted`` launches, and ``caches`` is a value of :data:`CACHES`. ``time`` is the mean time of these launches (ns).
+    ``total`` is the time of all ``launches`` in the run without counters (ns), and ``share`` (0 to 1) its share of the
+    time of all kernels. ``shape`` and ``room`` are None if unknown."""
 
     kernel: str
     values: Mapping[str, float] = field(default_factory=dict)
@@ -94,15 +96,15 @@ class Facts:
 
     @property
     def full_name(self) -> str:
-        """The name with template arguments and parameters."""
-        # The demangler reads other names as types.
+        """The demangled name, with template arguments and parameters."""
+        # The demangler would read other names as types.
         if self.symbol.startswith("_Z"):
             return demangle(self.symbol)
         return self.symbol
 
     @property
     def active(self) -> float:
-        """The share (0 to 1) of the time in which a multiprocessor had a warp, on average; 1 if unknown."""
+        """The mean share (0 to 1) of the time in which a multiprocessor had a warp; 1 if unknown."""
         cycles = self.values.get("gpc__cycles_elapsed.max", 0)
         busy = self.values.get("sm__cycles_active.avg")
         if busy is None or not cycles:
@@ -150,8 +152,7 @@ def kernel_facts(trace: Trace) -> list[Facts]:
 
 
 class _Keys:
-    """The kernels of a trace by symbol and launch configuration. A trace can have several rows of ``launches`` for one
-    of them."""
+    """The kernels of a trace by symbol and launch configuration. Several rows of ``launches`` can have the same key."""
 
     def __init__(self, trace: Trace) -> None:
         launches = trace.launches
@@ -159,7 +160,7 @@ class _Keys:
         self._configurations = launches[_CONFIGURATION].tolist()
 
     def of(self, launch: int, name: str = "") -> _Key:
-        """The key of a row of ``launches``; row 0 has no configuration."""
+        """The key of a row of ``launches``. Row 0 has no launch configuration."""
         known = name or self._names[launch] or UNKNOWN
         return known, self._configurations[launch]
 
@@ -167,7 +168,7 @@ class _Keys:
 def _times(
     trace: Trace, keys: _Keys, limits: Mapping[tuple[int, int], GpuLimits]
 ) -> dict[_Group, tuple[int, int]]:
-    """The number of launches of each kernel in the capture on each model of GPU, and their time (ns)."""
+    """The number of launches of each kernel on each model of GPU in the capture, and their total time (ns)."""
     models = list(dict.fromkeys([GpuLimits(), *limits.values()]))
     rows = len(trace.launches)
     counts = np.zeros((len(models), rows), np.int64)
@@ -201,7 +202,7 @@ def _means(launches: Sequence[Profiled]) -> dict[str, float]:
 
 
 def _caches(launches: Sequence[Profiled]) -> str:
-    """The state of the caches that all launches have in common."""
+    """The state of the caches, if it is the same for all launches; else unknown."""
     states = {launch.caches for launch in launches}
     if len(states) == 1:
         return CACHES.get(states.pop(), UNKNOWN_CACHES)

@@ -1,4 +1,4 @@
-"""The metrics of a chip, from CUPTI's host interface, which needs no GPU.
+"""The metrics of a chip. They come from CUPTI's host interface, which needs no GPU.
 
 The name of a metric is a counter, a rollup and an optional submetric: ``dram__bytes.sum``,
 ``sm__throughput.avg.pct_of_peak_sustained_elapsed``. Names of ratios and throughputs have the same form.
@@ -31,7 +31,7 @@ _ENDINGS = {
     "throughput": ".avg.pct_of_peak_sustained_elapsed",
 }
 _INVALID_METRIC_NAME = 17
-#: Names that a sentence lists.
+#: The most names in a sentence.
 _LISTED = 3
 
 
@@ -93,7 +93,7 @@ def chip_of(cupti: Cupti, device: int) -> str:
 class Chip:
     """The metrics of one chip, for ranges (``RANGES``) or for samples over time (``SAMPLES``).
 
-    ``availability`` is CUPTI's image of what the GPU can count. A context manager.
+    ``availability`` is CUPTI's image of the counters that the GPU has. Chips are context managers.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Chip:
         return Config(tuple(names), units, image, passes)
 
     def evaluate(self, image: Any, index: int, names: Sequence[str]) -> list[float]:
-        """The values of metrics for one range or sample of a counter data image."""
+        """The values of metrics for the range or sample ``index`` of a counter data image."""
         values, evaluate = self.evaluator(image, names)
         evaluate(index)
         return list(values)
@@ -231,7 +231,7 @@ class Chip:
         self, image: Any, names: Sequence[str]
     ) -> tuple[Any, Callable[[int], None]]:
         """Prepare the evaluation of many ranges or samples of a counter data image. Returns an array with one value for
-        each metric, and a function that fills it for the range or sample of an index."""
+        each metric, and a function that fills the array for the range or sample with a given index."""
         values = (ctypes.c_double * len(names))()
         name_array = texts(list(names))
         arguments, evaluate = self.cupti.repeated(

@@ -1,4 +1,5 @@
-"""Metrics of single instructions (CUPTI's SASS metrics). CUPTI patches kernels so that they count during one run."""
+"""Metrics of single instructions (CUPTI's SASS metrics). CUPTI patches the code of kernels, so that they count while
+they run once."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from .host import ChipMetric, Config
 
 #: The default metrics.
 DEFAULT = "smsp__sass_inst_executed,smsp__sass_thread_inst_executed"
-#: What these metrics count, by a part of their names, because CUPTI does not describe them.
+#: What metrics count, by a part of their names. CUPTI has no descriptions of these metrics.
 _COUNTED = {
     "inst_executed": "instruction",
     "branch_targets": "branch_target",
@@ -49,8 +50,8 @@ def metrics_of(cupti: Cupti, chip: str) -> list[ChipMetric]:
 
 
 def configure(cupti: Cupti, chip: str, text: str) -> Config:
-    """The configuration to count the metrics ``NAME,...`` together. Raises :class:`CutraceError` for a name that the
-    chip lacks, or without names."""
+    """The configuration to count the metrics in ``text`` (``NAME,...``) together. Raises :class:`CutraceError` for a
+    name that the chip lacks, or without names."""
     known = {metric.name: metric for metric in metrics_of(cupti, chip)}
     names = parse_words(text)
     for name in names:

@@ -1,7 +1,7 @@
 """The hardware metrics of the kernels of a capture.
 
-``cutrace profile`` writes the metrics of a process as a separate part of the capture, so they are joined to kernels by
-identity of the process, begin and correlation id.
+``cutrace profile`` writes the metrics of a process as a separate part of the capture. They are joined to kernels by the
+identity of the process, the start and the correlation id.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _LAUNCH_COLUMNS = [
 
 @dataclass(frozen=True)
 class MetricUse:
-    """The values of one metric over the launches of one kernel, or over the NVTX ranges of one ``name``, in ``unit``,
-    that were counted with the ``caches`` in the same state."""
+    """The values of one metric over the launches of a kernel, or over the NVTX ranges with one ``name``. All values
+    have the same ``unit``, and were counted with the same state of the ``caches``."""
 
     name: str
     metric: str
@@ -46,8 +46,9 @@ class MetricUse:
 
 @dataclass(frozen=True)
 class Profiled:
-    """A launch with metrics: its kernel, its time (ns) in the run without counters, its process and device as in
-    ``devices``, the values by name of metric, its row of ``launches`` (0 if unknown), and the state of the caches."""
+    """A launch with metrics. It has the kernel name, the time (ns) in the run without counters, the process, the device
+    as in ``devices``, the values by metric name, the row of ``launches`` (0 if unknown), and the state of the
+    caches."""
 
     kernel: str
     time: int
@@ -62,7 +63,7 @@ def metric_uses(
     trace: Trace, names: Callable[[str], str] = normalize_kernel
 ) -> list[MetricUse]:
     """The values of each metric of each kernel, sorted by kernel, then in the order in which metrics were requested.
-    Values that are not finite are ignored."""
+    NaN and infinite values are ignored."""
     rows = _rows(trace, of_ranges=False)
     return _uses(trace, rows, _kernels(trace, _launches(trace, rows), names))
 
@@ -104,7 +105,7 @@ def _uses(trace: Trace, rows: np.ndarray, names: list[str]) -> list[MetricUse]:
 def profiled(
     trace: Trace, names: Callable[[str], str] = normalize_kernel
 ) -> list[Profiled]:
-    """The launches with metrics, in the order of the capture. Values that no counter can have are omitted."""
+    """The launches with metrics, in the order of the capture. Values that no counter can have are left out."""
     rows = _rows(trace, of_ranges=False)
     of_rows = _launches(trace, rows)
     kernels = _kernels(trace, of_rows, names)
@@ -124,7 +125,7 @@ def profiled(
 
 
 def _launches(trace: Trace, rows: np.ndarray) -> list[int]:
-    """The row of ``launches`` of each row, 0 if unknown."""
+    """For each given row, its row of ``launches``; 0 if unknown."""
     if not len(rows):
         return []
     identity = ["process", "correlation", "start"]

@@ -1,5 +1,5 @@
-"""Hardware metrics of selected kernels, of their instructions or of whole NVTX ranges: record a program without
-counters, then run it again with counters.
+"""Hardware metrics of selected kernels, of their instructions, or of whole NVTX ranges. The program is recorded without
+counters, and then runs again with counters.
 
 The first run gives the times, and the launches and ranges to choose from (:mod:`.work`). In the second run,
 libcutrace_profiler.so replays only the chosen launches, or counts the chosen ranges as a whole, and records nothing.
@@ -48,14 +48,16 @@ DEFAULT_OF_RANGES = "overview"
 KERNELS = 8
 _LIBRARY = "libcutrace_profiler.so"
 _PLAN = "CUTRACE_PROFILE"
-# How long (ms) launches of the second run wait for one that is counted: at least this, and for some time of a launch in
-# each pass. See native/profiler/inject.cpp.
+# The variable that says how long (ms) launches of the second run wait for one that is counted. See
+# native/profiler/inject.cpp.
 _PATIENCE = "CUTRACE_PROFILE_PATIENCE_MS"
+# The shortest such wait.
 _LEAST_PATIENCE = 20_000
+# For each pass, they wait this many times as long as the longest launch.
 _TIMES_A_PASS = 10
-# Code that counts its instructions takes as long as so many passes.
+# A kernel that counts its own instructions takes about as long as this many passes.
 _PASSES_OF_LINES = 10
-#: The information about a process that the metrics have in common with the first run.
+#: The information about a process that the part with metrics copies from the first run.
 _WHO = (
     "pid",
     "parent_pid",
@@ -73,8 +75,8 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class CountedInstruction:
-    """An instruction at ``offset`` bytes of a (mangled) function: its ``file`` and ``line`` (empty and 0 if unknown),
-    and its ``values``, which are sums over ``launches``. ``process`` is the index in the first run."""
+    """An instruction at ``offset`` bytes of a function with a mangled name. ``file`` and ``line`` are empty and 0 if
+    unknown. ``values`` are sums over ``launches``. ``process`` is the index in the first run."""
 
     process: int
     device: int
@@ -88,8 +90,8 @@ class CountedInstruction:
 
 @dataclass(frozen=True)
 class Counted:
-    """A launch or a range (``work``) with its ``values``, by metric, and the state of the ``caches`` when it started, a
-    key of :data:`~cutrace.runbin.layout.CACHES`."""
+    """A launch or a range (``work``) with its ``values`` by metric. ``caches`` is the state of the caches at its start,
+    a key of :data:`~cutrace.runbin.layout.CACHES`."""
 
     work: CountedWork
     values: tuple[float, ...]
@@ -98,9 +100,9 @@ class Counted:
 
 @dataclass
 class Profile:
-    """The result of :func:`profile`: ``names`` and ``units`` of metrics, ``values`` of each launch or range, or the
-    ``instructions`` of all launches, and ``notes`` on problems. ``caches`` is what was asked for. ``status`` is the
-    exit status of the last run.
+    """The result of :func:`profile`. It has ``names`` and ``units`` of metrics, ``values`` of each launch or range or
+    the ``instructions`` of all launches, and ``notes`` on problems. ``caches`` is the requested state. ``status`` is
+    the exit status of the last run.
     """
 
     names: tuple[str, ...]
@@ -158,7 +160,7 @@ def profile(
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Profile:
     """Run a command twice: record it, then count hardware metrics of selected launches or of whole NVTX ranges. Writes
-    the capture of the first run, with the metrics, to ``output``.
+    the capture of the first run, including the metrics, to ``output``.
 
     ``metrics`` are sets and names as ``SET|NAME,...``; the default is :data:`DEFAULT`. With ``lines``, metrics are
     counted for each instruction and summed over the launches. ``metrics`` are then names as ``NAME,...``; the default
@@ -251,7 +253,7 @@ def profile(
 
 
 def _configured(metrics: str | None, *, lines: bool, of_ranges: bool) -> Config:
-    """What counts these metrics on the first GPU. Raises :class:`CutraceError` if there is none."""
+    """The configuration that counts these metrics on the first GPU. Raises :class:`CutraceError` if there is no GPU."""
     if metrics is None:
         if lines:
             metrics = instructions.DEFAULT
@@ -278,8 +280,8 @@ def _configured(metrics: str | None, *, lines: bool, of_ranges: bool) -> Config:
 
 @dataclass
 class _Counting:
-    """The further runs, and what is said about them before: ``number`` launches or ranges (``what``) are counted in
-    ``how`` many runs or passes, ``omitted`` ones are not, for a reason (``why``)."""
+    """The further ``runs``, and what is said before them. ``number`` launches or ranges (``what``) are counted in
+    several runs or passes (``how``). ``omitted`` others are not counted, for the reason ``why``."""
 
     runs: Sequence[Callable[[], None]]
     what: str
@@ -291,7 +293,7 @@ class _Counting:
     notes: list[str] = field(default_factory=list)
 
     def sentences(self, metrics: int, first_run: float) -> Iterator[str]:
-        """Yield what is said after the first run, which took so many seconds."""
+        """Yield the messages between the first run, which took ``first_run`` seconds, and the further runs."""
         yield from self.notes
         what = f"{self.of}{count_of(self.number, self.what)}"
         yield (
@@ -312,7 +314,7 @@ def _count_launches(
     done: Profile,
     passes: int,
 ) -> _Counting:
-    """All launches in one further run."""
+    """Count all launches in one further run."""
     places = placed(trace, launches, work.launches(trace))
     run = partial(_replay, command, *places, done, "launches", passes)
     how = f"{count_of(passes, 'pass')} each"
@@ -325,7 +327,7 @@ def _count_lines(
     launches: Sequence[Launch],
     done: Profile,
 ) -> _Counting:
-    """The instructions of the kernels with the most time, each kernel in a run of its own."""
+    """Count the instructions of the kernels with the most time, each kernel in a run of its own."""
     runs = []
     number = 0
     for of_kernel in stretches(launches)[:KERNELS]:
@@ -359,7 +361,7 @@ def _count_ranges(
     count: int | None,
     done: Profile,
 ) -> _Counting:
-    """All ranges of a name in one further run."""
+    """Count all ranges of a name in one further run."""
     whole, places, omitted = work.choose_ranges(trace, pattern, skip, count)
     if any(loss.reason == "nvtx_dropped" for loss in trace.quality.losses):
         done.notes.append(
@@ -380,10 +382,10 @@ def _refuse_lost_launches(trace: Trace) -> None:
 
 
 def stretches(launches: Sequence[Launch]) -> list[list[Launch]]:
-    """The launches of each kernel whose instructions can be counted together: the first consecutive ones of each
+    """For each kernel, the launches whose instructions can be counted together: the first consecutive ones in each
     process. Kernels with more time come first."""
     kernels: dict[tuple[bytes, ...], list[Launch]] = defaultdict(list)
-    # The number that continues the stretch of a kernel in a process.
+    # The launch number that would continue the consecutive launches of a kernel in a process.
     continued: dict[Key, int] = {}
     for launch in launches:
         key = (launch.names, launch.process)
@@ -404,7 +406,7 @@ def _second_run(
     *variables: str,
     patience: int = _LEAST_PATIENCE,
 ) -> Iterator[list[Path]]:
-    """Run a command again with the profiler, which ``variables`` inject, and count what the keys identify. Yields the
+    """Run a command again and count the work that ``keys`` identify. ``variables`` inject the profiler. Yields the
     files with the values of the processes, sorted by process id.
 
     :param patience: how long (ms) launches wait for one that is counted.
@@ -427,7 +429,7 @@ def _plan(
     subject: str,
     keys: Sequence[Key],
 ) -> bytes:
-    """The plan of a second run: see native/profiler/session.h."""
+    """The plan of a second run. native/profiler/session.h describes its format."""
     cupti = completed(Options()).cupti or ""
     metrics = ",".join(done.names)
     texts = [os.fsencode(cupti)]
@@ -443,9 +445,10 @@ def _read_values(
     files: Sequence[Path],
     places: int,
 ) -> list[tuple[Path, list[list[str]]]]:
-    """The files of the processes that counted, by place, with their lines split into fields. Errors become notes.
+    """Read the files of the processes that counted, sorted by place. Each file has its lines split into fields. Errors
+    become notes.
 
-    A process that fails before its first launch or range also leaves a file, even if it would count nothing.
+    A process that fails before its first launch or range also leaves a file, even if it has nothing to count.
     """
     read = []
     for path in files:
@@ -478,7 +481,7 @@ def _replay(
 ) -> None:
     """Run a command again, and count metrics of these launches or of their instructions."""
     keys = sorted({launch.key for launch in launches})
-    longest = 0  # an unknown end is 0
+    longest = 0  # unknown ends are 0
     for launch in launches:
         longest = max(longest, launch.time)
     patience = _LEAST_PATIENCE + _TIMES_A_PASS * passes * (longest // 1_000_000)
@@ -510,7 +513,7 @@ def _replay(
 def _launch_values(
     fields: Sequence[str],
 ) -> tuple[Key, tuple[tuple[int, ...], int, tuple[float, ...]]]:
-    """The key of a launch in the second run, and its shape, the state of the caches and its values."""
+    """The key of a launch in the second run, then its shape, the state of the caches and its values."""
     number, *shape, caches = map(int, fields[:8])
     name = os.fsencode(fields[8])
     values = tuple(map(float, fields[9:]))
@@ -544,8 +547,8 @@ def _matched(
     results: Sequence[dict[Any, _Result]],
     what: str,
 ) -> list[tuple[_Counted, _Result]]:
-    """Work with its result in the second run. ``results`` has those of each process, by place and key. Work without
-    one becomes a note."""
+    """Pairs of work and its result in the second run. ``results`` has the results of each process by place, then by
+    key. Work without a result becomes a note."""
     matched = []
     for one in chosen:
         if one.place >= len(results):
@@ -598,7 +601,7 @@ def _write(trace: Trace, done: Profile, output: Path) -> None:
 
 
 def _devices(to: Writer, trace: Trace, process: int) -> np.ndarray:
-    """The devices of a process, with the ids of their strings in another part of the capture."""
+    """The devices of a process, with string ids of the part that ``to`` writes."""
     devices: np.ndarray = trace.devices[trace.devices["process"] == process].copy()
     for column in ("name", "pci"):
         texts = trace.strings.take(devices[column]).tolist()

@@ -1,4 +1,4 @@
-"""Hardware counters over ranges of this process: the values counted between a begin and an end."""
+"""Hardware counters over ranges of this process: what is counted between a start and an end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NoContext(CutraceError):
 
 @dataclass(frozen=True)
 class Context:
-    """A CUDA context: its handle, its id (unique in the process), and the ordinal and the UUID of its device."""
+    """A CUDA context: its handle, its id (unique in the process), and the ordinal and UUID of its device."""
 
     handle: int
     number: int
@@ -71,7 +71,7 @@ class Context:
 class RangeCounters:
     """Counts metrics over ranges of a CUDA context in one pass, without replay.
 
-    Graphs are counted too. The caller synchronises the context before a range begins and before it ends.
+    Graphs are counted, too. The caller synchronises the context before a range starts and before it ends.
     """
 
     def __init__(self, names: Sequence[str], context: Context) -> None:
@@ -153,7 +153,7 @@ class RangeCounters:
         return dict(zip(self.config.names, values, strict=True))
 
     def close(self) -> None:
-        """Release the counters. The end of a context has released its own."""
+        """Release the counters. If the context has ended, it has already released them."""
         with contextlib.suppress(CutraceError):
             if self._context.alive:
                 self._call("Disable")

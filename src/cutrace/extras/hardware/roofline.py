@@ -1,4 +1,4 @@
-"""Rooflines: the operations of kernels per second and per byte of DRAM, and the ceilings of the GPU.
+"""Rooflines: operations of kernels per second and per byte of DRAM, and the ceilings of the GPU.
 
 docs/internals/why.md defines each number and names the sources of the documented rates.
 """
@@ -13,22 +13,23 @@ from ...trace import Trace
 from ...units import count_of
 from .kernel_metrics import Profiled, profiled
 
-#: The kind of the memory ceiling.
+#: The ``kind`` of the memory ceiling.
 DRAM = "DRAM"
 
 _ADVICE = "profile with --metrics flops"
 _BYTES = "dram__bytes.sum"
 _TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
-#: Less time of the tensor cores (percent) does not count.
+#: Tensor cores that are busy for a smaller part of the time (percent) count as unused.
 _LEAST_TENSOR = 1.0
 _PEAK = ".peak_sustained_elapsed.per_second"
-#: A kind with a smaller share of a kernel's operations gets no point: compilers load constants with fp16 instructions.
+#: A kind with a smaller share of a kernel's operations gets no point. For example, compilers load constants with fp16
+#: instructions.
 _LEAST_SHARE = 0.2
 
 
 def _instructions(prefix: str, numbers: int) -> dict[str, int]:
-    """The metrics of additions, multiplications and multiply-adds, each with its operations per instruction on
-    ``numbers`` numbers."""
+    """The metrics of additions, multiplications and multiply-adds, each with its operations per instruction. An
+    instruction works on ``numbers`` numbers."""
     weights = {"add": numbers, "mul": numbers, "fma": 2 * numbers}
     return {
         f"smsp__sass_thread_inst_executed_op_{prefix}{op}_pred_on.sum": weight
@@ -93,8 +94,8 @@ class GpuLimits:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The maximum rate of a GPU: bytes of DRAM per second if ``kind`` is :data:`DRAM`, else operations of that kind
-    per second. ``measured`` rates come from counters of the GPU; ``source`` explains the number."""
+    """The maximum rate of a GPU: bytes of DRAM per second if ``kind`` is :data:`DRAM`, else operations of the ``kind``
+    per second. ``measured`` says whether the rate comes from counters of the GPU. ``source`` explains the number."""
 
     kind: str
     rate: float
@@ -104,9 +105,9 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Point:
-    """The operations of one kind of all launches of a kernel: the number of ``launches``, their ``time`` (ns),
-    ``operations`` and ``bytes`` of DRAM. ``ceiling`` is the kind of the lower ceiling at the point and ``share`` the
-    reached share of it; "" and None if no ceiling is known."""
+    """The operations of one kind, summed over all launches of a kernel: the number of ``launches``, their ``time``
+    (ns), ``operations``, and ``bytes`` of DRAM. ``ceiling`` is the kind of the lower ceiling at this point, and
+    ``share`` how much of the ceiling is reached. They are "" and None if no ceiling is known."""
 
     kernel: str
     kind: str
@@ -119,7 +120,7 @@ class Point:
 
     @property
     def placed(self) -> bool:
-        """Whether the point has a place on logarithmic axes."""
+        """Whether the point can be drawn on logarithmic axes."""
         return self.operations >= 1 and self.bytes >= 1
 
     @property
@@ -134,7 +135,7 @@ class Point:
 
     @property
     def intensity(self) -> float | None:
-        """Operations per byte; None without bytes."""
+        """Operations per byte of DRAM; None without bytes."""
         if self.bytes:
             return self.operations / self.bytes
         return None
@@ -152,8 +153,7 @@ class Roofline:
 
 
 def rooflines(trace: Trace) -> list[Roofline]:
-    """The roofline of each GPU model. Raises :class:`CutraceError` if operations and bytes were counted for no
-    launch."""
+    """The roofline of each GPU model. Raises :class:`CutraceError` if no launch has counts of operations and bytes."""
     roofs = every_roofline(trace)
     if not roofs:
         raise CutraceError(
@@ -166,7 +166,7 @@ def rooflines(trace: Trace) -> list[Roofline]:
 
 
 def every_roofline(trace: Trace) -> list[Roofline]:
-    """The roofline of each GPU model with hardware metrics of kernels, also without points."""
+    """The roofline of each GPU model with hardware metrics of kernels, even if it has no points."""
     limits = gpus(trace)
     launches: dict[GpuLimits, list[Profiled]] = {}
     for launch in profiled(trace):
@@ -224,7 +224,7 @@ def _operations(launch: Profiled) -> dict[str, float]:
 
 
 def _hides_operations(launch: Profiled) -> bool:
-    """Whether a launch used tensor cores whose operations were not counted: its point would be far too low."""
+    """Whether a launch used tensor cores whose operations were not counted. Its point would be far too low."""
     if launch.values.get(_TENSOR, 0) < _LEAST_TENSOR:
         return False
     return not any(kind.startswith("tensor") for kind in _operations(launch))
@@ -291,10 +291,10 @@ def _ceilings(gpu: GpuLimits, launches: Sequence[Profiled]) -> Iterator[Ceiling]
             source = f"{operations:,} a cycle x {processors} x {clock}"
             yield Ceiling(kind, operations * cycles, False, source)
     for kind, metrics in ({DRAM: {_BYTES: 1}} | KINDS).items():
-        # The peak of tensor operations is that of structured sparsity, which few kernels use: docs/internals/why.md.
+        # The metric's peak is that of sparse matrices, which few kernels use: see docs/internals/why.md.
         if kind.startswith("tensor"):
             continue
-        # The last metric of a kind is that of multiply-adds, which have the highest rate.
+        # The last metric of a kind counts multiply-adds, which have the highest rate.
         metric, weight = list(metrics.items())[-1]
         source = metric + _PEAK
         peaks = [launch.values.get(source, 0.0) for launch in launches]

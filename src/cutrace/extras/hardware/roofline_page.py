@@ -1,4 +1,4 @@
-"""Rooflines as a part of an HTML page. Axes are logarithmic."""
+"""Rooflines as a section of an HTML page. Axes are logarithmic."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ _RIGHT = 20
 _TOP = 26
 _BOTTOM = 40
 _RADIUS = 9
-#: The height of a line and the width of a letter, which no browser exceeds by much, and the distance of numbers.
+#: The height of a line of a label, which no browser exceeds by much.
 _LINE = 13
+#: The width of a letter, which no browser exceeds by much.
 _LETTER = 6.6
+#: The smallest distance of two numbers on an axis.
 _APART = 46
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
 def roofline_section(roof: Roofline) -> str:
-    """A part of a page: the chart and its tables."""
+    """The section of a page: the chart and its tables."""
     title = escaped(f"Roofline of kernels on {roof.gpu.name}")
     pictures = ""
     for name, size in (("wide", _WIDE), ("narrow", _NARROW)):
@@ -110,7 +112,7 @@ def _ceilings(ceilings: Sequence[Ceiling]) -> str:
 
 
 def amount(value: float, unit: str) -> str:
-    """A number with three digits and a prefix: ``66.9 TFLOP``, ``4.81 TB``."""
+    """Format a number with three digits and a prefix: ``66.9 TFLOP``, ``4.81 TB``."""
     thousands = 0
     if value > 0:
         thousands = int(math.log10(value) // 3)
@@ -119,7 +121,7 @@ def amount(value: float, unit: str) -> str:
 
 
 def _per_second(rate: float, kind: str) -> str:
-    """The rate of operations of a kind, or of bytes: ``66.9 TFLOP/s``, ``4.81 TB/s``."""
+    """Format the rate of operations of a kind, or of bytes: ``66.9 TFLOP/s``, ``4.81 TB/s``."""
     return f"{amount(rate, _unit(kind))}/s"
 
 
@@ -168,7 +170,7 @@ class _Axis:
 
 
 def picture_of(roof: Roofline, size: tuple[int, int] = _WIDE) -> str:
-    """The chart in so many pixels, as the content of an SVG element."""
+    """The chart as the content of an SVG element. ``size`` is its width and height in pixels."""
     width, height = size
     memory = []
     peaks = []
@@ -231,7 +233,7 @@ def _memory(
     x: _Axis,
     y: _Axis,
 ) -> Iterator[str]:
-    """The slopes, up to the highest peak."""
+    """The slopes of memory ceilings, up to the highest peak."""
     top = max((peak.rate for peak in peaks), default=y.high)
     for ceiling in memory:
         low = max(x.low, y.low / ceiling.rate)
@@ -260,14 +262,14 @@ def _compute(
     x: _Axis,
     y: _Axis,
 ) -> Iterator[str]:
-    """The flat ceilings, beginning at the slope. Ceilings of equal height share a line."""
+    """The flat ceilings. Each starts at the slope. Ceilings of equal height share a line."""
     slope = max((ceiling.rate for ceiling in memory), default=math.inf)
     lines = []
     for (rate, _), some in groupby(sorted(peaks, key=_height), _height):
         lines.append((rate, list(some)))
     labels = _Labels(x.end - 4)
     texts = []
-    # The highest ceiling is the one that most kernels are compared with.
+    # Most kernels are compared with the highest ceiling, so its label is placed first.
     for rate, same in reversed(lines):
         left = x(max(rate / slope, x.low))
         right = x.end
@@ -281,23 +283,23 @@ def _compute(
                 f'<text class="{_class(same[0].kind)}" x="{end:.1f}" y="{base:.1f}" '
                 f'text-anchor="end">{escaped(label)}</text>'
             )
-    # No line goes through a label.
+    # Labels come last, so that no line covers them.
     yield from texts
 
 
 class _Labels:
-    """Labels of flat ceilings, from the right to the left, so that none covers another one."""
+    """Labels of flat ceilings, placed from the right to the left, so that none covers another."""
 
     def __init__(self, right: float) -> None:
         self._right = right
-        # Left end, right end and base of each label.
+        # The left end, the right end and the base of each placed label.
         self._taken: list[tuple[float, float, float]] = []
 
     def place(
         self, label: str, left: float, level: float, *, below: bool
     ) -> tuple[float, float] | None:
-        """The right end and the base of a label ``below`` or above a line that begins at ``left``. None if all places
-        are taken: its line has the label as a title."""
+        """Return the right end and the base of a label that is ``below`` or above a line. ``left`` is the left end of
+        the line. None if all places are taken; the line then has the label as a title."""
         base = level - 4
         if below:
             base = level + _LINE

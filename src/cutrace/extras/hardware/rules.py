@@ -1,8 +1,8 @@
 """Rules that say in sentences why a kernel is slow.
 
-The first rules name the limiter: the unit that is closest to its peak, or latency. They decide as the rule "Speed Of
-Light" of Nsight Compute does, so that both start with the same statement. The others name causes, ordered by the share
-of the kernel's time that they can explain. docs/internals/why.md lists all rules.
+The first rules name the limiter: the unit that is closest to its peak, or latency. They decide like the rule "Speed Of
+Light" of Nsight Compute, so that both tools start with the same statement. The other rules name causes, sorted by the
+share of the kernel's time that they can explain. docs/internals/why.md lists all rules.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ L2_READ_SECTORS = "lts__t_sectors_srcunit_tex_op_read.sum"
 L1_HITS = "l1tex__t_sector_hit_rate.pct"
 _USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.pct"
 _SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
-#: Sectors as the instructions of the kernel touch them: loads to registers, and asynchronous copies to shared memory.
+#: Sectors that the instructions of the kernel touch, for loads to registers and for asynchronous copies to shared
+#: memory.
 _TOUCHED = "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_{}.sum"
 _CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 _WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
@@ -43,7 +44,7 @@ _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 SECTOR = 32
 _WARP = 32
 
-#: The metrics of the busy time of each pipe (percent of the cycles in which a multiprocessor had a warp).
+#: The metrics of the busy time of each pipe (percent of the cycles in which its multiprocessor had a warp).
 PIPES: dict[str, tuple[str, ...]] = {
     "tensor": (f"sm__pipe_tensor_cycles_active{_PCT}_active",),
     "fma": (
@@ -63,13 +64,15 @@ PIPES: dict[str, tuple[str, ...]] = {
     "lsu": (f"sm__inst_executed_pipe_lsu{_PCT}_active",),
 }
 
-#: The percentages by which NVIDIA's rule "Speed Of Light" decides: below the first in compute and memory a kernel is
-#: limited by latency; from the second on it is near a peak; both are in balance if they differ by less than the last.
+#: A kernel is limited by latency if both compute and memory are below this percentage of their peaks. These three
+#: thresholds are those of NVIDIA's rule "Speed Of Light".
 LATENCY_BOUND = 60.0
+#: A kernel is near a peak from this percentage on.
 NEAR_PEAK = 80.0
+#: Compute and memory are balanced if they differ by less (percentage points).
 BALANCED = 10.0
 _ISSUE_SLOTS = "issue slots"
-#: A pipe explains the throughput of the multiprocessors if it reaches this share of it.
+#: A pipe explains the throughput of the multiprocessors if its own use is at least this share of the throughput.
 _EXPLAINS = 0.75
 
 _GUIDE = "https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html"
@@ -81,8 +84,8 @@ _ROOFLINE = "https://doi.org/10.1145/1498765.1498785"
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found: a ``sentence`` with its figures, the ``share`` (0 to 1) of the kernel's time that it explains
-    at most, and the ``remedy``."""
+    """What a rule found: a ``sentence`` with figures, the largest ``share`` (0 to 1) of the kernel's time that it can
+    explain, and the ``remedy``."""
 
     rule: str
     sentence: str
@@ -90,16 +93,16 @@ class Finding:
     remedy: str
 
 
-#: A sentence, the share of the time that it explains, and a remedy if it differs from that of the rule.
+#: A sentence, the share of the time that it explains, and a remedy if it differs from the rule's remedy.
 Said = tuple[str, float] | tuple[str, float, str]
 
 
 @dataclass(frozen=True)
 class KernelRule:
     """A rule on the ``metrics`` of a kernel. ``formula`` is compared with ``threshold``, in ``unit``. ``source`` is
-    where the rule comes from. ``says`` returns what it says of facts that have all metrics, or None. The rule also
-    needs the launch configuration and the attributes of the GPU (``launch``), or caches that were flushed
-    (``flushed``)."""
+    where the rule comes from. ``says`` gets facts that have all metrics, and returns a sentence with its share, or
+    None. With ``launch``, the rule also needs the launch configuration and the attributes of the GPU. With ``flushed``,
+    it needs caches that were flushed."""
 
     name: str
     metrics: tuple[str, ...]
@@ -114,7 +117,7 @@ class KernelRule:
     flushed: bool = False
 
     def lacks(self, facts: Facts) -> str:
-        """What the rule needs and the facts do not have, with what to do; "" if it can be asked."""
+        """What the rule needs and the facts lack, and what to do about it. "" if the facts have everything."""
         if not facts.values.keys() >= set(self.metrics):
             return "their metrics are in the set why: profile with --metrics why"
         if self.launch and (facts.shape is None or facts.room is None):
@@ -124,7 +127,8 @@ class KernelRule:
         return ""
 
     def find(self, facts: Facts) -> Finding | None:
-        """What the rule finds in these facts; None if nothing, or if it cannot be asked."""
+        """What the rule finds in these facts. None if it finds nothing, or if the facts lack something that it
+        needs."""
         if self.lacks(facts):
             return None
         said = self.says(facts, self.threshold)
@@ -138,7 +142,7 @@ class KernelRule:
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """What the rules say of a kernel: its limiter first, then the causes, largest share of the time first."""
+    """The findings on a kernel: its limiter first, then the causes, largest share of the time first."""
     limiters = []
     causes = []
     for rule in RULES:
@@ -154,11 +158,11 @@ def findings(facts: Facts) -> list[Finding]:
 
 
 def not_asked(facts: Facts) -> list[KernelRule]:
-    """The rules that could not be asked."""
+    """The rules that need something that the facts lack."""
     return [rule for rule in RULES if rule.lacks(facts)]
 
 
-#: Causes of less than this share of the time are not said.
+#: Causes with a smaller share of the time are left out.
 LEAST_SHARE = 0.01
 
 
@@ -166,7 +170,8 @@ LEAST_SHARE = 0.01
 
 
 def limit(facts: Facts) -> str:
-    """What limits a kernel: ``memory``, ``compute``, ``balanced``, ``latency`` or ``small grid``. Needs
+    """Return what limits a kernel: ``memory``, ``compute``, ``balanced``, ``latency`` or ``small grid``. Needs
+    :data:`COMPUTE` and :data:`MEMORY`.
     :data:`COMPUTE` and :data:`MEMORY`."""
     compute = facts.values[COMPUTE]
     memory = facts.values[MEMORY]
@@ -183,21 +188,21 @@ def limit(facts: Facts) -> str:
 
 
 def memory_units(facts: Facts) -> dict[str, float]:
-    """The throughputs of DRAM, L2 and L1 (percent of the peak, of the whole time) as far as they were counted."""
+    """The throughputs of DRAM, L2 and L1, where they were counted (percent of the peak over the whole time)."""
     units = {}
     for name, metric in (("DRAM", DRAM), ("L2", L2), ("L1", L1)):
         if metric in facts.values:
             units[name] = facts.values[metric]
     if "L1" in units:
-        # L1 is counted while its multiprocessor is active.
+        # L1 is counted only while its multiprocessor is active.
         units["L1"] *= facts.active
     return units
 
 
 def memory_unit(facts: Facts) -> str:
-    """The memory whose throughput is that of all memory, :data:`MEMORY`. Needs the throughputs of all three.
+    """The memory (DRAM, L2 or L1) whose throughput determines :data:`MEMORY`. Needs the throughputs of all three.
 
-    L1 and L2 have more parts than count there, so that their own throughputs may be larger.
+    The throughputs of L1 and L2 can exceed :data:`MEMORY`, because they include parts that it does not count.
     """
     memory = facts.values[MEMORY]
     units = memory_units(facts)
@@ -206,18 +211,18 @@ def memory_unit(facts: Facts) -> str:
     return min(units, key=lambda name: abs(units[name] - memory))
 
 
-#: Throughputs of different passes are the same if they differ by less (percentage points).
+#: Throughputs of different passes count as equal if they differ by less (percentage points).
 _SAME = 1.0
 
 
 def busy_pipe(facts: Facts, pipe: str) -> float | None:
-    """How busy a pipe is (percent, while its multiprocessor has a warp). None if it was not counted."""
+    """How busy a pipe is (percent of the time in which its multiprocessor has a warp). None if it was not counted."""
     counted = [facts.values[name] for name in PIPES[pipe] if name in facts.values]
     return max(counted, default=None)
 
 
 def compute_units(facts: Facts) -> dict[str, float]:
-    """The use of the counted pipes and of the issue slots (percent of the peak, of the whole time)."""
+    """The use of the counted pipes and of the issue slots (percent of the peak over the whole time)."""
     units = {}
     for pipe in PIPES:
         busy = busy_pipe(facts, pipe)
@@ -256,13 +261,14 @@ _SAID_OF_COMPUTE = {
 
 
 def _compute_limit(facts: Facts) -> str | None:
-    """The unit that limits a compute-bound kernel, "" if no counted one explains it. None for other kernels."""
+    """The unit that limits a compute-bound kernel, "" if no counted unit explains its throughput. None for other
+    kernels."""
     if limit(facts) != "compute":
         return None
     units = compute_units(facts)
     least = _EXPLAINS * facts.values[COMPUTE]
     issued = units.pop(_ISSUE_SLOTS, 0)
-    # A pipe with an instruction in each cycle also fills the issue slots.
+    # A pipe with an instruction in each cycle also fills the issue slots, so pipes come first.
     busiest = max(units, key=lambda name: units[name], default="")
     if busiest and units[busiest] >= least:
         return busiest
@@ -317,7 +323,7 @@ def _small_grid(facts: Facts, _: float) -> Said | None:
 
 
 def _headroom(facts: Facts) -> float:
-    """The share of the time that would be left over if the kernel reached the closest peak."""
+    """The share of the time that the kernel would save if it reached the closest peak."""
     return 1 - max(facts.values[COMPUTE], facts.values[MEMORY]) / 100
 
 
@@ -385,8 +391,8 @@ def _tail(facts: Facts, threshold: float) -> Said | None:
     lost = (1 - rest) * last
     achieved = facts.values.get(WARPS)
     if achieved is not None and facts.room.percent:
-        # With warps on nearly all slots on average, the last wave cannot have taken long. Warps are counted while a
-        # multiprocessor has one.
+        # If warps fill nearly all slots on average, the last wave cannot have taken long. The metric counts only the
+        # time in which a multiprocessor has a warp.
         lost = min(lost, 1 - achieved * facts.active / facts.room.percent)
     if 100 * lost < threshold:
         return None
@@ -411,7 +417,7 @@ def _idle(facts: Facts, threshold: float) -> Said | None:
 
 
 def _partial_warps(facts: Facts, threshold: float) -> Said | None:
-    """The threads of a block are not a multiple of those of a warp."""
+    """The threads of a block do not fill whole warps."""
     if facts.shape is None:
         return None
     threads = facts.shape.threads
@@ -423,7 +429,8 @@ def _partial_warps(facts: Facts, threshold: float) -> Said | None:
 
 
 def _executing(facts: Facts) -> float:
-    """The share of the time that depends on the executed instructions: all of it unless memory is the limit."""
+    """The share of the time that depends on the number of executed instructions: all of it, unless memory is the
+    limit."""
     if limit(facts) == "memory":
         return facts.values[COMPUTE] / 100
     return 1.0
@@ -433,8 +440,8 @@ def _executing(facts: Facts) -> float:
 
 
 def used_of_loads(facts: Facts) -> float | None:
-    """The used bytes (percent) of the sectors of global loads, asynchronous copies to shared memory included. None
-    without such loads."""
+    """The share (percent) of used bytes in the sectors of global loads, including asynchronous copies to shared memory.
+    None without such loads."""
     touched = 0.0
     used = 0.0
     for op in ("ld", "ldgsts"):
@@ -443,7 +450,7 @@ def used_of_loads(facts: Facts) -> float | None:
         used += sectors * facts.values.get(_USED.format(op), 0)
     if touched:
         return used / touched
-    # Chips without asynchronous copies, and captures without these counts.
+    # The chip has no asynchronous copies, or the capture lacks their counts.
     return facts.values.get(_USED.format("ld")) or None
 
 
@@ -468,14 +475,15 @@ def _sectors(op: str, facts: Facts, threshold: float) -> Said | None:
 
 
 def _conflicts(op: str, facts: Facts, threshold: float) -> Said | None:
-    """Accesses to shared memory are repeated since threads use different words of a bank."""
+    """Accesses to shared memory are repeated because threads use different words of a bank."""
     if facts.room is None:
         return None
     conflicts = facts.values[_CONFLICTS.format(op)]
     wavefronts = facts.values[_WAVEFRONTS.format(op)]
     if not wavefronts or 100 * conflicts / wavefronts < threshold:
         return None
-    # An access of a warp takes 32 wavefronts at most; counts of different passes may say more.
+    # An access of a warp takes at most 32 wavefronts. Conflicts and wavefronts may be counted in different passes, so
+    # their ratio can be larger.
     repeated = min(conflicts / wavefronts, 1 - 1 / _WARP)
     ways = 1 / (1 - repeated)
     what = {"ld": "loads", "st": "stores"}[op]
@@ -483,7 +491,7 @@ def _conflicts(op: str, facts: Facts, threshold: float) -> Said | None:
         f"shared memory: {ways:.3g}-way bank conflicts of {what}, "
         f"{100 * repeated:.0f} % of the accesses are repetitions"
     )
-    # A multiprocessor makes one access a cycle.
+    # A multiprocessor makes one access per cycle.
     cycles = facts.values[CYCLES] * facts.room.multiprocessors
     return sentence, conflicts / (cycles or 1)
 
@@ -503,7 +511,7 @@ def _local(facts: Facts, threshold: float) -> Said | None:
 
 
 def _reuse(facts: Facts, threshold: float) -> Said | None:
-    """L2 serves the same bytes many times. Unused bytes of sectors do not count: another rule has them."""
+    """L2 serves the same bytes many times. Unused bytes of sectors are left out, because another rule counts them."""
     memory = facts.values[MEMORY]
     read = facts.values[DRAM_READ]
     used = used_of_loads(facts) or 100
@@ -526,7 +534,7 @@ def _divergence(facts: Facts, threshold: float) -> Said | None:
     if facts.shape is not None:
         warps = -(-facts.shape.threads // _WARP)
         full = facts.shape.threads / warps
-    # What blocks of partial warps lack is said by another rule.
+    # Threads that partial warps lack are left out, because another rule counts them.
     if threads / full >= threshold / _WARP:
         return None
     sentence = f"divergent: {threads:.0f} of {full:.0f} threads active in an instruction on average"
@@ -555,7 +563,7 @@ _SLOW = 8
 
 @dataclass(frozen=True)
 class Stall:
-    """What a warp waits for, and the remedy. ``harmless``: it is no reason to act."""
+    """A stall reason: what a warp waits for, and the remedy. ``harmless`` means that it needs no action."""
 
     waits_for: str
     remedy: str = ""
@@ -563,7 +571,7 @@ class Stall:
 
 
 _LESS_WORK = "Do fewer of these instructions, or wider ones."
-#: The stall reasons of warps by CUPTI's names.
+#: The stall reasons of warps by their names in CUPTI.
 STALLS: dict[str, Stall] = {
     "long_scoreboard": Stall(
         "data of global or local memory",
@@ -641,7 +649,7 @@ def stall_shares(facts: Facts) -> dict[str, float]:
 
 
 def _stalls(facts: Facts, threshold: float) -> Said | None:
-    """Warps mostly wait for one thing, and the schedulers have idle cycles."""
+    """Warps mostly wait for one reason, and the schedulers have idle cycles."""
     issue = facts.values[ISSUE]
     if 100 * issue >= NEAR_PEAK:
         return None
@@ -652,7 +660,7 @@ def _stalls(facts: Facts, threshold: float) -> Said | None:
         if 100 * share < threshold:
             return None
         sentence = f"stalls: {100 * share:.0f} % of the time of a warp is waiting for {stall.waits_for} ({reason})"
-        # A kernel that is near a peak waits because of it.
+        # A kernel near a peak waits because of that peak, so the share is limited.
         return sentence, min(share, 1 - issue, _headroom(facts)), stall.remedy
     return None
 
@@ -881,7 +889,7 @@ def _rules() -> Iterator[KernelRule]:
     )
 
 
-#: The stall reasons without which nothing is said about stalls.
+#: The stall reasons that the rule about stalls needs.
 _ASKED: Sequence[str] = (
     "long_scoreboard",
     "lg_throttle",
@@ -897,5 +905,5 @@ _ASKED: Sequence[str] = (
 )
 
 RULES: tuple[KernelRule, ...] = tuple(_rules())
-#: The names of the rules that name the limiter.
+#: The names of the rules that name a limiter.
 LIMITERS = frozenset(rule.name for rule in RULES if rule.limiter)

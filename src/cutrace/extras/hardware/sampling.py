@@ -1,8 +1,8 @@
-"""Sample the hardware counters of GPUs over time, while other processes use them.
+"""Sample the hardware counters of GPUs over time, while other processes use these GPUs.
 
-This runs as a program, in a separate process, so that it adds no threads and signals to the measured program. It
-initialises CUDA without a context. It writes ``{"ready": true}`` or ``{"error": "..."}`` to stdout and samples until
-stdin has a line or ends.
+This runs as a program in a separate process, so that it adds no threads and signals to the measured program. It
+initialises CUDA but creates no context. It writes ``{"ready": true}`` or ``{"error": "..."}`` to stdout. Then it
+samples until stdin has a line or ends.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _STEP_NS = 1_000_000
 
 
 class Samples(NamedTuple):
-    """Samples of one GPU: begins and ends (ns on CUPTI's clock), and a row of values for each sample."""
+    """Samples of one GPU: starts and ends (ns on CUPTI's clock), and a row of values for each sample."""
 
     start: np.ndarray
     end: np.ndarray
@@ -54,9 +54,10 @@ class Samples(NamedTuple):
 
 
 class PmSampler:
-    """Samples metrics of one GPU. ``names`` are the sampled ones, ``left_out`` those that do not fit.
+    """Samples metrics of one GPU. ``names`` are the sampled metrics, and ``left_out`` those that do not fit.
 
-    ``metrics`` is ``SET|NAME,...``, or "" for the default set, of which the metrics that fit into one pass are sampled.
+    ``metrics`` is ``SET|NAME,...``, or "" for the default set. Of the default set, only the metrics that fit into one
+    pass are sampled.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class PmSampler:
         self.chip = Chip(cupti, chip_of(cupti, device), SAMPLES, image.raw)
         self.names, self.left_out = self._choose(metrics)
         config = self.chip.configure(self.names).image
-        self._config = config  # CUPTI keeps its address
+        self._config = config  # kept alive, because CUPTI keeps its address
         self._sampling = cupti.call("PmSamplingEnable", device=device).sampling
         try:
             fields = {
@@ -157,7 +158,7 @@ class PmSampler:
         self._runs = True
 
     def read(self) -> Iterator[Samples]:
-        """Yield the samples since the last call, in parts. The first sample after a start is dropped, because CUPTI
+        """Yield the samples since the last call, in batches. The first sample after a start is dropped, because CUPTI
         documents that it may be wrong. If the GPU's buffer was full, sampling is restarted."""
         while True:
             complete = False
@@ -214,8 +215,8 @@ class PmSampler:
 class BoottimeClock:
     """Converts times of samples to BOOTTIME.
 
-    Samples have the clock of CUPTI's activity records. That is REALTIME, or BOOTTIME if cutrace's collector has
-    registered its timestamp callback in the process.
+    Samples have the clock of CUPTI's activity records. It is BOOTTIME if cutrace's collector has registered its
+    timestamp callback in the process, else REALTIME.
     """
 
     def __init__(self, read: Callable[[int], int] | None = None) -> None:
@@ -223,13 +224,14 @@ class BoottimeClock:
         self._offset = 0
 
     def move(self, times: np.ndarray) -> np.ndarray:
-        """Convert times (ns). The offset changes only if the wall clock was set; smaller differences come from reading
-        the clocks."""
+        """Convert times (ns). The offset is updated only if the wall clock was set. Smaller differences come from
+        reading the clocks."""
         now = self._read(time.CLOCK_BOOTTIME)
         offset = now - self._read(time.CLOCK_REALTIME)
         if len(times):
             last = int(times[-1])
-            # The clocks differ by years and a sample is seconds old, so the nearer interpretation is right.
+            # The clocks differ by years and the sample is seconds old, so the clock that is closer to now is the right
+            # one.
             if abs(last - now) < abs(last + offset - now):
                 offset = 0
         if abs(offset - self._offset) > _STEP_NS:
@@ -239,8 +241,8 @@ class BoottimeClock:
 
 
 class CounterRows:
-    """Converts samples of one GPU to rows of ``counters`` on BOOTTIME. A value is valid until the next row; NaN means
-    that the value is unknown from then on. ``lost`` counts missing samples."""
+    """Converts samples of one GPU to rows of ``counters`` on BOOTTIME. A value is valid until the next row. NaN marks
+    the start of a time without a known value. ``lost`` counts missing samples."""
 
     def __init__(
         self,
@@ -258,7 +260,7 @@ class CounterRows:
         self.lost = 0
 
     def of(self, samples: Samples) -> np.ndarray:
-        """The rows of samples, in the order of time."""
+        """The rows of samples, in order of time."""
         if not len(samples.start):
             return np.empty(0, TABLES["counters"].dtype)
         start = self._clock.move(samples.start)
@@ -277,7 +279,8 @@ class CounterRows:
         return self._rows(times, values)
 
     def missing(self, since: int, until: int, interval_ns: int) -> None:
-        """Count the samples missing from the last sample (at least from ``since``) to ``until`` (ns) as lost."""
+        """Count missing samples as lost: those between the last sample, or ``since`` if that is later, and ``until``
+        (ns)."""
         last = max(since, self._end or 0)
         self.lost += max(0, until - last) // interval_ns
 
@@ -300,7 +303,7 @@ class CounterRows:
 
 
 class GpuSampling:
-    """Samples all GPUs to a separate file, with one thread for each GPU, until :meth:`stop`."""
+    """Samples all GPUs into a separate file until :meth:`stop`, with one thread for each GPU."""
 
     def __init__(
         self,
@@ -309,7 +312,8 @@ class GpuSampling:
         info: dict[str, Any],
         max_size: int | None = None,
     ) -> None:
-        """``path`` is the file of the capture, ``info`` its process description, ``max_size`` its maximum in bytes."""
+        """``path`` is the file of the capture, ``info`` its process description, and ``max_size`` the maximum size of
+        the file (bytes)."""
         # Samples are written immediately, so that they are kept if this process is killed.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._file: BinaryIO = os.fdopen(descriptor, "wb")
@@ -388,7 +392,7 @@ class GpuSampling:
             while not self._stopped.wait(POLL_S):
                 for samples in sampler.read():
                     self._write(rows.of(samples))
-                    # Reading may never catch up with sampling.
+                    # Sampling may always be ahead of reading, so this loop has to check.
                     if self._stopped.is_set():
                         break
             sampler.stop()
@@ -458,7 +462,7 @@ def _attribute(device: int, name: str) -> int:
 
 
 def _devices(text: Callable[[str], int], devices: Sequence[int]) -> np.ndarray:
-    """The GPUs as rows of ``devices``. The UUID identifies them with those of the recorded processes."""
+    """The GPUs as rows of ``devices``. Their UUIDs match those of the recorded processes."""
     driver = cuda.driver()
     rows = np.zeros(len(devices), TABLES["devices"].dtype)
     rows["device"] = devices

@@ -30,7 +30,7 @@ _STALLS = (
     "tex_throttle",
     "wait",
 )
-#: Stall reasons that are rare, and would need another pass.
+#: Stall reasons that are rare. They would need another pass.
 _RARE_STALLS = ("drain", "imc_miss", "misc", "sleeping", "tex_throttle")
 _SPEED_OF_LIGHT = (
     f"sm__throughput{_PCT}_elapsed",
@@ -62,7 +62,8 @@ _OPERATIONS = tuple(
 
 @dataclass(frozen=True)
 class MetricSet:
-    """The metrics ``names`` that answer the question ``asks``. ``formulas`` are (name, formula) of derived values."""
+    """The metrics (``names``) that answer the question ``asks``. ``formulas`` are pairs of name and formula of derived
+    values."""
 
     name: str
     asks: str
@@ -273,7 +274,7 @@ SAMPLED = (
 
 
 def hint(word: str) -> str:
-    """A hint for an unknown name of a set."""
+    """What to do about an unknown name of a set."""
     return did_you_mean(word, SETS, f"the sets are {', '.join(SETS)}")
 
 
@@ -283,10 +284,10 @@ def in_set(chip: Chip, name: str) -> list[str]:
 
 
 def chosen(chip: Chip, text: str) -> list[str]:
-    """The metrics of ``SET|NAME,...`` on a chip; metrics of a set that the chip lacks are omitted.
+    """The metrics that ``SET|NAME,...`` stands for on a chip. Metrics of a set that the chip lacks are omitted.
 
-    Raises :class:`CutraceError` for a name that is neither a set nor a metric of the chip, and for a set without
-    metrics of the chip.
+    Raises :class:`CutraceError` for a name that is neither a set nor a metric of the chip, and for a set of which the
+    chip has no metric.
     """
     names: list[str] = []
     for word in parse_words(text):

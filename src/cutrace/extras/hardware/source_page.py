@@ -17,7 +17,7 @@ _FOLDER = Path(__file__).parent
 
 #: The number of context lines before and after each measured line.
 _AROUND = 4
-#: The number of rows in the list at the top, and of instructions in a function without line information.
+#: The most rows of the list at the top, and the most instructions of a function without line information.
 _HOTTEST = 20
 _INSTRUCTIONS = 100
 _LARGEST = 4 << 20
@@ -28,7 +28,8 @@ _STEPS = 8
 def write_page(
     paths: Sequence[Path], output: Path, *, root: Path | None, clock: Clock
 ) -> None:
-    """Write the page of the lines of files that are opened as one trace. ``root`` is as in :func:`html`. Raises
+    """Write the page of source lines. The files are opened as one trace. ``root`` is as in :func:`html`. Raises
+    :class:`CutraceError` when nothing was measured by line, or the page cannot be written.
     :class:`CutraceError` when nothing was measured by line, or the page cannot be written."""
     check_output(output, paths, endings=(".html",))
     about = ", ".join(map(str, paths))
@@ -42,7 +43,7 @@ def write_page(
 
 
 def html(measured: Sources, about: str, root: Path | None = None) -> str:
-    """The page. ``about`` names the capture. Files are read at the paths in the trace, or below ``root``."""
+    """The page. ``about`` names the capture. Source files are read at their paths in the trace, or below ``root``."""
     tables = _Tables(measured)
     texts: dict[str, list[str] | None] = {}
     shown = []
@@ -62,8 +63,8 @@ def html(measured: Sources, about: str, root: Path | None = None) -> str:
 
 
 def _lines_of(file: str, root: Path | None) -> list[str] | None:
-    """The lines of a file; None if it cannot be read. With ``root``, reads the longest suffix of its path that exists
-    below ``root``."""
+    """The lines of a file; None if it cannot be read. With ``root``, tries the endings of its path below ``root``, the
+    longest first."""
     parts = [part for part in PurePosixPath(file.lstrip("/")).parts if part != ".."]
     places = [Path(file)]
     if root is not None:
@@ -123,7 +124,7 @@ class _Tables:
         places = []
         for number, source in enumerate(self._sources.files):
             for line, heat in source.heats.items():
-                # Of equally hot lines, the first one of the first source leads.
+                # Equally hot lines keep the order of sources and lines.
                 order = (self._sources.weight(heat), -number, -line)
                 places.append((order, number, source, line, heat))
         places.sort(key=lambda place: place[0], reverse=True)
@@ -147,7 +148,7 @@ class _Tables:
         source: MeasuredSource,
         text: list[str] | None,
     ) -> str:
-        """A file or a function."""
+        """The section of a file or a function."""
         notes = self._shares(source.total)
         if source.file:
             functions: set[str] = set()
@@ -183,7 +184,7 @@ class _Tables:
         return f"<section>{top}\n{table}</section>"
 
     def _shares(self, heat: Heat) -> list[str]:
-        """The share of a source in the first metric."""
+        """The share of a source in the first metric, as a sentence; empty if there is none."""
         if not self._metrics:
             return []
         metric = self._metrics[0]
@@ -251,7 +252,7 @@ def _table(head: str, rows: Sequence[str]) -> str:
 
 
 def _sortable(table: str) -> str:
-    """A table that readers sort. Lines of a file stay in their order."""
+    """A table that readers can sort. Tables of the lines of a file are not sortable."""
     return f"<div class=figures>{table}</div>"
 
 
@@ -278,7 +279,8 @@ def _heading(name: str, title: str, kind: str) -> str:
 
 
 def _stalls(heat: Heat) -> str:
-    """The most frequent stall reasons: ``long_scoreboard 81%, wait 12%``. A selected warp does not wait."""
+    """The most frequent stall reasons: ``long_scoreboard 81%, wait 12%``. A selected warp does not wait and is left
+    out."""
     shares = []
     for reason, count in heat.stalls.most_common():
         if count and reason != SELECTED:

@@ -1,5 +1,5 @@
-"""What was measured of code, by function and stall reason, by line and by file: metrics of instructions
-(``cutrace profile --lines``) and PC samples."""
+"""Measurements of code by function and stall reason, by line, and by file. They are PC samples, or metrics of
+instructions (``cutrace profile --lines``)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import numpy as np
 from ...analysis.names import UNKNOWN, normalize_kernel
 from ...trace import Trace
 
-#: The stall reason of warps that issued an instruction and did not wait.
+#: The stall reason of warps that did not wait but issued an instruction.
 SELECTED = "selected"
-#: The name of the number of PC samples among the metrics of :class:`Sources`.
+#: The name under which :class:`Sources` lists the number of PC samples among its metrics.
 SAMPLES = "samples"
 
 _Key = TypeVar("_Key")
@@ -25,8 +25,8 @@ _Key = TypeVar("_Key")
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """A line of a file (``offset`` is 0), or, without line information, the ``offset`` (bytes) of an instruction in its
-    function (``file`` is empty, ``line`` 0)."""
+    """A line of a file (``offset`` is 0). Without line information, an instruction: its ``offset`` (bytes) in its
+    function, with an empty ``file`` and ``line`` 0."""
 
     function: str
     file: str
@@ -43,8 +43,8 @@ class Place:
 
 @dataclass(frozen=True)
 class LineMetric:
-    """The sum of one metric over the instructions of a line, in ``unit``, and its ``share`` (0 to 1) of the metric. The
-    function ran in ``launches`` of the counted launches."""
+    """The sum of one metric over the instructions of a line, in ``unit``, and its ``share`` (0 to 1) of the sum over
+    all lines. ``launches`` is the number of counted launches in which the function ran."""
 
     metric: str
     unit: str
@@ -57,8 +57,8 @@ class LineMetric:
 
 @dataclass(frozen=True)
 class StallUse:
-    """The samples of a function with one stall reason: the number of ``samples``, those of them taken when the
-    scheduler issued no instruction (``not_issued``), and the ``share`` (0 to 1) of the function's samples."""
+    """The samples of a function with one stall reason. ``samples`` is their number, ``not_issued`` the number of those
+    taken when the scheduler issued no instruction, and ``share`` (0 to 1) their share of the function's samples."""
 
     function: str
     stall: str
@@ -69,8 +69,8 @@ class StallUse:
 
 @dataclass(frozen=True)
 class SampledLine:
-    """The samples of one place, as in :class:`StallUse`, with their ``share`` (0 to 1) of all samples. ``stalls`` has
-    the samples by stall reason, largest first."""
+    """The samples of one place, as in :class:`StallUse`. ``share`` (0 to 1) is their share of all samples. ``stalls``
+    has the samples by stall reason, largest first."""
 
     place: Place
     samples: int
@@ -80,7 +80,7 @@ class SampledLine:
 
     @property
     def stall(self) -> str:
-        """The most frequent stall reason except :data:`SELECTED`; empty without one."""
+        """The most frequent stall reason except :data:`SELECTED`; "" if there is none."""
         for name in self.stalls:
             if name != SELECTED:
                 return name
@@ -88,7 +88,7 @@ class SampledLine:
 
 
 class _Names:
-    """The functions and the places of rows, by the ids of their texts. ``names`` converts mangled names of
+    """The functions and places of rows, from the ids of their strings. ``names`` converts mangled names of
     functions."""
 
     def __init__(self, trace: Trace, names: Callable[[str], str]) -> None:
@@ -102,7 +102,7 @@ class _Names:
         return (name and self._names(name)) or UNKNOWN
 
     def _place(self, function: int, file: int, line: int, offset: int) -> Place:
-        """The line of an instruction if both file and line are known, else its offset."""
+        """The line of an instruction if its file and line are known, else its offset."""
         name = self.function(function)
         if file and line:
             return Place(name, self.text[file], line, 0)
@@ -112,8 +112,8 @@ class _Names:
 def line_metrics(
     trace: Trace, names: Callable[[str], str] = normalize_kernel
 ) -> list[LineMetric]:
-    """Each metric of each line: metrics in the order of the request, and for each the largest values first. NaN and
-    infinite values are ignored. ``names`` converts mangled names of functions."""
+    """Each metric of each line. Metrics are in the order of the request, and the lines of a metric start with the
+    largest value. NaN and infinite values are ignored. ``names`` converts mangled names of functions."""
     named = _Names(trace, names)
     fields = ["name", "unit", "launches", "value", "function", "file", "line", "offset"]
     rows = trace.instruction_metrics[fields].tolist()
@@ -157,8 +157,8 @@ class _LineSum:
 def stall_uses(
     trace: Trace, names: Callable[[str], str] = normalize_kernel
 ) -> list[StallUse]:
-    """The samples of each function by stall reason: functions with the most samples first, and for each the largest
-    values first. ``names`` converts mangled names of functions."""
+    """The samples of each function by stall reason. Functions with the most samples come first, and the largest values
+    of a function come first. ``names`` converts mangled names of functions."""
     named = _Names(trace, names)
 
     def key(function: int, stall: int) -> tuple[str, str]:
@@ -188,7 +188,7 @@ def sampled_lines(
     def key(stall: int, function: int, *at: int) -> tuple[int, Place, str]:
         place = named.place(function, *at)
         if at[0]:
-            function = 0  # functions with the same name share lines but not offsets
+            function = 0  # functions with the same name share lines, but not offsets
         return function, place, named.text[stall]
 
     sums = _sums(trace, key, "stall", "function", "file", "line", "offset")
@@ -217,7 +217,7 @@ def _sums(
     key: Callable[..., _Key],
     *fields: str,
 ) -> dict[_Key, tuple[int, int]]:
-    """The sums of ``samples`` and ``not_issued`` of PC samples, by the key that is made of these fields."""
+    """The sums of ``samples`` and ``not_issued`` of PC samples. Their key is made of the values of ``fields``."""
     sums: dict[_Key, tuple[int, int]] = {}
     for rows in trace.blocks("pc_samples"):
         columns = np.stack([rows[name] for name in fields])
@@ -246,7 +246,7 @@ class Heat:
 
 @dataclass
 class MeasuredSource:
-    """A file with its measured lines by number. If ``file`` is empty, a function with its instructions by offset
+    """A file with its measured lines by number. Without a ``file``, a function with its instructions by offset
     (bytes)."""
 
     file: str
@@ -257,8 +257,8 @@ class MeasuredSource:
 
 @dataclass
 class Sources:
-    """The sources of a trace. ``metrics`` has :data:`SAMPLES`, if there are any, and the counted metrics in the order
-    of the request, whose values are sums over at most ``launches``."""
+    """The sources of a trace. ``metrics`` has :data:`SAMPLES`, if there are PC samples, and the counted metrics in the
+    order of the request. Their values are sums over at most ``launches`` launches."""
 
     files: list[MeasuredSource] = field(default_factory=list)
     total: Heat = field(default_factory=Heat)
@@ -266,7 +266,7 @@ class Sources:
     launches: int = 0
 
     def weight(self, heat: Heat) -> tuple[float, ...]:
-        """The sort key of the hottest code."""
+        """A sort key; the hottest code has the largest."""
         return tuple(heat.values[metric] for metric in self.metrics)
 
 

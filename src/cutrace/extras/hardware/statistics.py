@@ -1,4 +1,4 @@
-"""Statistics of hardware metrics and of samples of program counters."""
+"""Statistics of hardware metrics and of PC samples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .sources import line_metrics, sampled_lines, stall_uses
 def _measured(
     uses: Callable[[Trace, Callable[[str], str]], Iterable[Any]],
 ) -> Callable[[View], Iterable[Any]]:
-    """Rows that are read from the trace, with the names of functions as the user wants them."""
+    """Make a function that reads rows from the trace of a view, with function names in the form that the user chose."""
     return lambda view: uses(view.trace, view.collected.options.names)
 
 

@@ -1,4 +1,4 @@
-"""Answers to why kernels are slow: the findings of :mod:`.rules` on each kernel, with tables of its figures."""
+"""Answers to why kernels are slow: the findings of :mod:`.rules` on each kernel, and tables of its figures."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .roofline import Roofline, every_roofline
 from .rules import Finding, KernelRule
 from .sources import line_metrics, sampled_lines
 
-#: The maximum of lines of source of a kernel.
+#: The most lines of source of a kernel.
 _LINES = 5
-#: The maximum of kernels that a note names.
+#: The most kernels that a note names.
 _NAMED = 5
 
 _BYTES = "dram__bytes_{}.sum"
@@ -32,8 +32,8 @@ _WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 
 @dataclass(frozen=True)
 class Answer:
-    """What is said of a kernel: its ``facts``, the ``findings`` with the limiter first, the rules that were
-    ``not_asked`` since metrics are missing, and ``tables`` of figures."""
+    """The answer on one kernel: its ``facts``, the ``findings`` with the limiter first, the rules that were
+    ``not_asked`` because metrics are missing, and ``tables`` of figures."""
 
     facts: Facts
     findings: tuple[Finding, ...]
@@ -42,7 +42,7 @@ class Answer:
 
     @property
     def limiter(self) -> str:
-        """The name of the rule that names the limiter, "" if the metrics do not tell."""
+        """The name of the rule that found the limiter, "" if the metrics do not determine it."""
         if self.limiting is None:
             return ""
         return self.limiting.rule
@@ -69,7 +69,7 @@ class KernelChange:
 
     @property
     def time(self) -> float | None:
-        """The change of the mean time of a launch: -0.5 is half of the time. None if it is unknown."""
+        """The relative change of the mean time of a launch: -0.5 means half the time. None if it is unknown."""
         return _change(self.before.facts.time, self.after.facts.time)
 
 
@@ -84,7 +84,8 @@ class Why:
 
 
 def explained(trace: Trace, kernel: Patterns | None = None) -> Why:
-    """What can be said of a trace. ``kernel`` are patterns of names. Raises :class:`CutraceError` as
+    """The answers and rooflines of a trace. ``kernel`` are patterns of names. Raises :class:`CutraceError` as
+    :func:`answers`.
     :func:`answers`."""
     found = answers(trace, kernel)
     names = {answer.facts.kernel for answer in found}
@@ -97,8 +98,9 @@ def explained(trace: Trace, kernel: Patterns | None = None) -> Why:
 
 
 def compared(before: Why, after: Why) -> Why:
-    """The kernels that both captures have: those of one stable name, which symbol and launch configuration tell apart;
-    longest time before the change first. Raises :class:`CutraceError` if there is none."""
+    """The changes of the kernels that both captures have, longest time before the change first. Kernels are matched by
+    stable name; of kernels with the same name, by symbol and launch configuration. Raises :class:`CutraceError` if no
+    kernel is in both."""
     pairs = _pairs(before.answers, after.answers)
     if not pairs:
         raise CutraceError(
@@ -123,8 +125,9 @@ def compared(before: Why, after: Why) -> Why:
 def _pairs(
     before: Sequence[Answer], after: Sequence[Answer]
 ) -> list[tuple[Answer, Answer]]:
-    """Each kernel in both captures: first what has the same symbol and configuration, then the same symbol, then the
-    same stable name; of several, in the order of time."""
+    """Pairs of the same kernel in both captures. Kernels with the same symbol and configuration are paired first, then
+    those with the same symbol, the same configuration, or only the same stable name. Several candidates are paired in
+    the order of time."""
     left = list(after)
     chosen: dict[int, Answer] = {}
     for identity in _IDENTITIES:
@@ -139,7 +142,7 @@ def _pairs(
     return [(before[number], chosen[number]) for number in sorted(chosen)]
 
 
-#: What two kernels have in common, the closest first.
+#: What two paired kernels have in common, the closest match first.
 _IDENTITIES: tuple[Callable[[Facts], object], ...] = (
     attrgetter("kernel", "symbol", "shape"),
     attrgetter("kernel", "symbol"),
@@ -162,9 +165,9 @@ def _changed(before: Answer, after: Answer) -> KernelChange:
 
 
 def _causes_of(answer: Answer, without: Answer) -> tuple[Finding, ...]:
-    """The causes that the other answer could have and does not have."""
+    """The causes that are known to be absent from the other answer."""
     known = rules.LIMITERS | {finding.rule for finding in without.findings}
-    # What was not asked may be there.
+    # A rule that was not asked may hold there.
     known |= {rule.name for rule in without.not_asked}
     return tuple(finding for finding in answer.findings if finding.rule not in known)
 
@@ -216,7 +219,7 @@ def _answer(facts: Facts, lines: Sequence[tuple[Cell, ...]]) -> Answer:
 
 
 def suffices(names: Sequence[str]) -> bool:
-    """Whether these metrics tell the limiter of a kernel."""
+    """Whether these metrics determine the limiter of a kernel."""
     return rules.COMPUTE in names and rules.MEMORY in names
 
 
@@ -231,14 +234,14 @@ def _tables(facts: Facts) -> Iterator[Table]:
 
 
 def _part(value: float | None) -> float | None:
-    """A percentage as a share."""
+    """Convert a percentage to a share."""
     if value is None:
         return None
     return value / 100
 
 
 def _compute(facts: Facts) -> Table:
-    """How busy the multiprocessors are, while they have a warp."""
+    """How busy the units of the multiprocessors are, while they have a warp."""
     values = facts.values
     rows: list[tuple[Cell, ...]] = []
     if rules.COMPUTE in values:
@@ -259,7 +262,7 @@ def _compute(facts: Facts) -> Table:
 
 
 def _memory(facts: Facts) -> Table:
-    """Bytes, throughput, hit rate and efficiency of each level."""
+    """Bytes, throughput, hit rate and efficiency of each memory level."""
     values = facts.values
     units = rules.memory_units(facts)
     read = values.get(_BYTES.format("read"))
@@ -267,7 +270,7 @@ def _memory(facts: Facts) -> Table:
     whole = values.get("dram__bytes.sum")
     if read is not None and write is not None:
         whole = read + write
-    # The rate of the counted run, whose clocks and caches may differ from those of the first run.
+    # The rates are those of the counted run. Its clocks and caches may differ from those of the first run.
     time = values.get("gpu__time_duration.sum")
 
     def rate(count: float | None) -> float | None:
@@ -330,7 +333,7 @@ def _occupancy(facts: Facts) -> Table:
 
 
 def _stalls(facts: Facts) -> Table:
-    """The time between two instructions of a warp by what it waits for."""
+    """The time between two instructions of a warp, divided by what the warp waits for."""
     columns = columns_of("share: 1, cycles: number, reason: text, waits for: text")
     rows: list[tuple[Cell, ...]] = []
     if rules.LATENCY in facts.values:
@@ -342,8 +345,8 @@ def _stalls(facts: Facts) -> Table:
                 waits_for = rules.STALLS[reason].waits_for
                 rows.append((share, share * cycles, reason, waits_for))
         if rows:
-            # What is left is the issue itself, in one cycle, and reasons that are rare or were not counted. Counts of
-            # different passes may add up to more than all.
+            # The rest is the issue itself, which takes one cycle, and reasons that are rare or were not counted. Counts
+            # of different passes may add up to more than the whole.
             left = max(left, 0.0)
             rows.append((left, left * cycles, "", "issue, and all other reasons"))
     return Table("stalls", "Stalls", columns, rows)
@@ -354,7 +357,7 @@ _LEAST_STALL = 0.03
 
 
 def _lines_by_function(trace: Trace) -> dict[str, list[tuple[Cell, ...]]]:
-    """The lines with the most instructions, and those with the most samples, of each function."""
+    """For each function, the lines with the most instructions and those with the most samples."""
     lines: dict[str, list[tuple[float, str, str]]] = {}
     sampled: dict[str, list[tuple[float, str, str]]] = {}
     for use in line_metrics(trace, str):
@@ -379,7 +382,7 @@ def _lines_by_function(trace: Trace) -> dict[str, list[tuple[Cell, ...]]]:
 
 
 def _hottest(rows: Sequence[tuple[float, str, str]]) -> Iterator[tuple[Cell, ...]]:
-    """The first rows with their share of the function's sum."""
+    """Yield the first rows, with their share of the function's sum."""
     whole = sum(row[0] for row in rows) or 1
     for value, what, place in rows[:_LINES]:
         yield value / whole, what, place

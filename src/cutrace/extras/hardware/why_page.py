@@ -25,14 +25,14 @@ from .why_text import (
 )
 
 _FOLDER = Path(__file__).parent
-#: Width of the bars, which scale with the page, and height of a line of them.
+#: The width of the bars, which scale with the page, and the height of a bar's line.
 _BAR = 300
 _LINE = 18
 _LABEL = 64
 
 
 def html(why: Why, source: str) -> str:
-    """The page; ``source`` is the name of the captures."""
+    """The page. ``source`` is the names of the captures."""
     notes = _paragraphs([f"{note}." for note in why.notes])
     parts = [_overview(why)]
     for number, answer in enumerate(why.answers):

@@ -1,4 +1,4 @@
-"""Answers of ``cutrace why`` as text for a terminal, as Markdown, and as objects for JSON."""
+"""Answers of ``cutrace why`` as text for a terminal, as Markdown, and as JSON objects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CACHES = {
 
 
 def about(facts: Facts) -> list[str]:
-    """What was measured: time and launches, the full name, configuration, GPU and caches."""
+    """Lines on what was measured: time and launches, the full name, launch configuration, GPU and caches."""
     time = f"{duration(facts.time)} a launch"
     if facts.total:
         time += f", {facts.share:.1%} of the time of all kernels".replace("%", " %")
@@ -55,7 +55,7 @@ def about(facts: Facts) -> list[str]:
 
 
 def _extent(extent: tuple[int, int, int]) -> str:
-    """``4096``, ``64x8``: without dimensions of 1 at the end."""
+    """Format an extent without trailing dimensions of 1: ``4096``, ``64x8``."""
     x, y, z = extent
     if z > 1:
         return f"{x}x{y}x{z}"
@@ -65,7 +65,7 @@ def _extent(extent: tuple[int, int, int]) -> str:
 
 
 def missing(answer: Answer) -> str:
-    """A sentence on the rules that could not be asked, "" if there are none."""
+    """A sentence on the rules that lack metrics, "" if there are none."""
     if not answer.not_asked:
         return ""
     by_reason: dict[str, list[str]] = {}
@@ -78,7 +78,8 @@ def missing(answer: Answer) -> str:
 
 
 def said(answer: Answer) -> Iterator[tuple[str, str]]:
-    """The sentence and the remedy of each finding. Causes have their share of the time. A remedy is given once."""
+    """Yield the sentence and the remedy of each finding. Sentences on causes give their share of the time. A remedy is
+    given once."""
     given = set()
     for finding in answer.findings:
         sentence = finding.sentence
@@ -94,14 +95,14 @@ def said(answer: Answer) -> Iterator[tuple[str, str]]:
 
 
 def render(why: Why, form: str, width: int | None) -> Iterator[str]:
-    """The blocks of kernels as ``table`` for a terminal of this ``width``, or as ``markdown``."""
+    """The blocks of kernels in the format ``table``, for a terminal of this ``width``, or ``markdown``."""
     if form == "markdown":
         return markdown(why)
     return text(why, width)
 
 
 def limiters(change: KernelChange) -> tuple[str, str]:
-    """The sentences on the limiter before and after."""
+    """The sentences on the limiter before and after the change."""
     return _limiter(change.before), _limiter(change.after)
 
 
@@ -122,7 +123,8 @@ def time_change(change: KernelChange) -> str:
 
 
 def configurations(change: KernelChange) -> Iterator[str]:
-    """The full name, the launch configuration, and GPU and caches; each before and after where they differ."""
+    """The full name, the launch configuration, and GPU and caches. Lines that differ are given before and after the
+    change."""
     before = about(change.before.facts)[1:]
     after = about(change.after.facts)[1:]
     for old, new in zip_longest(before, after, fillvalue=""):
@@ -137,7 +139,7 @@ def configurations(change: KernelChange) -> Iterator[str]:
 
 
 def notable(change: KernelChange) -> Table:
-    """The values that changed by a percent or more."""
+    """The table of values that changed by 1 % or more."""
     rows = []
     for row in change.values.rows:
         share = row[3]
@@ -146,7 +148,7 @@ def notable(change: KernelChange) -> Table:
     return replace(change.values, title=_CHANGED_VALUES, rows=rows)
 
 
-#: Smaller changes of values are left out in formats for people.
+#: Smaller relative changes of values are left out in formats for people.
 _LEAST_CHANGE = 0.01
 _CHANGED_VALUES = "Values that changed by 1 % or more"
 
@@ -155,7 +157,7 @@ _CHANGED_VALUES = "Values that changed by 1 % or more"
 
 
 def text(why: Why, width: int | None) -> Iterator[str]:
-    """The blocks of kernels for a terminal of this width; None is no terminal."""
+    """The blocks of kernels for a terminal of this width; None without a terminal."""
     blocks = [block(answer, width) for answer in why.answers]
     blocks += [change_block(change, width) for change in why.changes]
     for number, pieces in enumerate(blocks):
@@ -165,7 +167,7 @@ def text(why: Why, width: int | None) -> Iterator[str]:
 
 
 def change_block(change: KernelChange, width: int | None) -> Iterator[str]:
-    """The block of a kernel before and after."""
+    """The block of a kernel before and after a change."""
     wide = width or _WIDTH
     yield styled((short(change.before.facts.kernel, wide), "bold")) + "\n"
     style = ""
@@ -189,7 +191,7 @@ def change_block(change: KernelChange, width: int | None) -> Iterator[str]:
 
 
 def block(answer: Answer, width: int | None) -> Iterator[str]:
-    """The block of a kernel, in pieces of text with styles."""
+    """The block of a kernel, as strings with styles."""
     wide = width or _WIDTH
     facts = answer.facts
     yield styled((short(facts.kernel, wide), "bold")) + "\n"
@@ -214,7 +216,7 @@ def _indented(table: Table, width: int) -> Iterator[str]:
 
 
 def wrapped(text: str, width: int, first: str, style: str = "") -> Iterator[str]:
-    """A paragraph whose lines are indented as far as the text of the first one."""
+    """Wrap a paragraph. Its lines are indented as far as the text after ``first``."""
     lines = textwrap.wrap(
         text, width, initial_indent=first, subsequent_indent=" " * len(first)
     )
@@ -226,7 +228,7 @@ def wrapped(text: str, width: int, first: str, style: str = "") -> Iterator[str]
 
 
 def markdown(why: Why) -> Iterator[str]:
-    """The blocks of kernels in GitHub's Markdown, with folded tables."""
+    """The blocks of kernels in GitHub's Markdown. Tables are folded."""
     for change in why.changes:
         yield from _changed(change)
     for answer in why.answers:
@@ -269,7 +271,7 @@ def _folded(figures: Sequence[Table]) -> Iterator[str]:
 
 
 def objects(why: Why) -> dict[str, Any]:
-    """The values of the JSON: schemas/why.json."""
+    """The values of the JSON, as schemas/why.json describes them."""
     return {
         "kernels": list(map(_object, why.answers)),
         "changes": list(map(_change_object, why.changes)),
@@ -297,7 +299,7 @@ def _rows(table: Table) -> list[dict[str, Any]]:
 
 
 def _roofline_object(roof: Roofline) -> dict[str, Any]:
-    """A roofline with the derived numbers of each point: operations and bytes a second, operations a byte."""
+    """A roofline. Its points also have operations per second, bytes per second and operations per byte."""
     made = asdict(roof)
     for values, point in zip(made["points"], roof.points, strict=True):
         values |= {

@@ -1,7 +1,7 @@
 """Select the work that `cutrace profile` counts: launches of kernels, or whole NVTX ranges.
 
-Work is identified in the second run by its names and its number among the work with these names in its process, in the
-order of its begins. So the program must do the same work in each run.
+The second run identifies work by its names and by its number. The work with the same names in a process is numbered in
+the order of starts. So the program must do the same work in each run.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ...units import count_of
 
 @dataclass(frozen=True)
 class CountedWork(ABC):
-    """A launch or a range. ``row`` is its row of the trace, ``place`` the index of its process among the processes that
-    count work in its run, sorted by process id."""
+    """A launch or a range. ``row`` is its row in the trace. ``place`` is the index of its process among the processes
+    that count work in this run, sorted by process id."""
 
     process: int
     names: tuple[bytes, ...]
@@ -39,7 +39,7 @@ class CountedWork(ABC):
 
     @property
     def key(self) -> Key:
-        """Identifies it among the work of its process."""
+        """The key that identifies it among the work of its process."""
         return self.names, self.number
 
     @property
@@ -84,7 +84,8 @@ class Range(CountedWork):
         return {"device": self.device, "range": to.string(self.names[-1])}
 
 
-#: The name of a kernel, or domain and name of a range, and the number among work with these names in its process.
+#: The names (of a kernel: its name; of a range: domain and name), and the number among the work with these names in its
+#: process.
 Key = tuple[tuple[bytes, ...], int]
 _SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 
@@ -98,9 +99,9 @@ def choose_launches(
     skip: int,
     count: int | None,
 ) -> tuple[list[Launch], int]:
-    """The launches of kernels that match the pattern ``kernel`` inside NVTX ranges ``nvtx``: in each process at most
-    ``count`` after the first ``skip``. Also returns the number of such launches inside CUDA graphs, which cannot be
-    replayed one by one.
+    """The launches of kernels that match the patterns ``kernel``, inside NVTX ranges that match ``nvtx``. In each
+    process, the first ``skip`` launches are skipped and at most ``count`` follow. Also returns the number of matching
+    launches inside CUDA graphs, which cannot be replayed one by one.
 
     Raises :class:`CutraceError` if no launch is selected.
     """
@@ -132,13 +133,13 @@ def choose_ranges(
     skip: int,
     count: int | None,
 ) -> tuple[list[Range], int, int]:
-    """The ranges whose names match a pattern, with their places: in each process at most ``count`` after the first
-    ``skip``. Also returns the number of places, and of ranges left out because they begin inside another one: the GPU
-    counts one range at a time.
+    """The ranges whose names match a pattern, with their places. In each process, the first ``skip`` ranges are skipped
+    and at most ``count`` follow. Also returns the number of places, and the number of ranges that are left out because
+    they start inside another one: the GPU counts one range at a time.
 
     Raises :class:`CutraceError` if no range is selected.
     """
-    # Raises an error that lists the ranges if none matches.
+    # If no range matches, this raises an error that lists the ranges.
     resolve(trace, Conditions(nvtx=(pattern,)))
     everything = list(_ranges(trace, pattern))
     ends: dict[int, int] = defaultdict(int)
@@ -162,8 +163,8 @@ def placed(
     chosen: Sequence[_Counted],
     everything: Iterable[CountedWork],
 ) -> tuple[list[_Counted], int]:
-    """The chosen work of one run with its places, and the number of places. Each process with work of these keys counts
-    it, also if the work was chosen in another process."""
+    """The chosen work with its places, and the number of places. A process has a place if it has work with one of the
+    keys, even if the work was chosen in another process."""
     if len(trace.processes) == 1:
         return list(chosen), 1
     keys = {one.key for one in chosen}
@@ -173,7 +174,7 @@ def placed(
     return with_places, len(places)
 
 
-#: Losses by which launches may be missing, and the details of those that can concern other records only.
+#: Losses that may include launches. The values are details of losses that only affect other records.
 _LOSSES_OF_LAUNCHES = {
     "cupti_dropped": (),
     "kept_back": (),
@@ -187,7 +188,7 @@ _LOSSES_OF_LAUNCHES = {
 
 
 def lost_launches(trace: Trace) -> list[str]:
-    """Sentences on losses by which launches may be missing, so that the numbers of others are too low."""
+    """Sentences on losses that may include launches. After a missing launch, the numbers of the others are too low."""
     quality = trace.quality
     losses = []
     for loss in quality.losses:
@@ -203,7 +204,8 @@ def lost_launches(trace: Trace) -> list[str]:
 
 
 def launches(trace: Trace) -> Iterator[Launch]:
-    """The launches of each process of a trace, in order, outside of CUDA graphs. Those without known times count."""
+    """The launches of each process of a trace outside CUDA graphs, in order. Launches without known times are
+    included."""
     configurations = trace.launches
     kernels = np.concatenate([trace.kernels, trace.unknown("kernels")])
     kernels = kernels[configurations["graph"][kernels["launch"]] == 0]
@@ -241,7 +243,8 @@ def _some(
     count: int | None,
     met: str,
 ) -> list[_Counted]:
-    """In each process at most ``count`` after the first ``skip``. Raises :class:`CutraceError` if nothing is left."""
+    """In each process, skip the first ``skip`` and return at most ``count``. Raises :class:`CutraceError` if nothing is
+    left."""
     by_process: dict[int, list[_Counted]] = defaultdict(list)
     for one in found:
         by_process[one.process].append(one)

@@ -29,7 +29,7 @@ _sampled = click.option(
 
 
 def _of_a_chip(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of verbs that ask a libcupti about a chip."""
+    """Add the options of verbs that ask libcupti about a chip."""
     cupti = click.option(
         "--cupti",
         type=options.FILE,

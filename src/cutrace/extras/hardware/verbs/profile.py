@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ....analysis.tables import Cell, Table
     from ..profiling import Profile
 
-#: Largest number of lines of source for each metric in a table for people.
+#: The most lines of source for each metric in a table for people.
 _MAX_LINES = 10
-#: Columns that are the same in all rows of a launch or range.
+#: The number of columns that are equal in all rows of a launch or range.
 _OF_WORK = 3
-#: Largest number of kernels in formats for people.
+#: The most kernels in formats for people.
 _MAX_KERNELS = 5
 
 
@@ -118,7 +118,7 @@ def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> in
 
 
 def _answers(done: Profile, how: Mapping[str, Any]) -> bool:
-    """Whether kernels were counted, by metrics that tell why they are slow."""
+    """Whether kernels were counted with the metrics that explain why they are slow."""
     from ..why import suffices
 
     return not how["lines"] and how["ranges"] is None and suffices(done.names)
@@ -141,7 +141,7 @@ def _put_answers(output: Path, form: str) -> None:
 
 
 def _named_once(table: Table) -> Table:
-    """The table with name, number and time of a launch or range in the first of its rows alone."""
+    """The table, with the name, number and time of a launch or range only in its first row."""
     rows: list[tuple[Cell, ...]] = []
     last: tuple[Cell, ...] = ()
     for row in table.rows:
