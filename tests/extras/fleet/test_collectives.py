@@ -86,7 +86,9 @@ def test_a_rank_that_began_to_record_later_is_said_and_matched_by_time(tmp_path)
     calls = [(1_000_000 * n, 1_000_000 * n + 1_000) for n in range(1, 9)]
     paths = [rank(tmp_path / f"rank{n}.bin", calls[2:] if n == 3 else calls) for n in range(4)]
     result = collectives(paths, tmp_path / "out")
-    assert result.sentences == [f"rank 3: it has 6 calls of {REDUCE}, and others 8: its first is taken for number 3"]
+    assert result.sentences == [
+        f"rank 3: it has 6 calls of {REDUCE}, and others have 8: its first call counts as number 3"
+    ]
     assert {row["waited_ns"] for row in rows(result, 0)} == {0}
 
 

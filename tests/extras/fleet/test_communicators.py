@@ -291,7 +291,7 @@ def test_late_ranks_of_a_wrong_clock_are_matched_by_the_intervals_between_calls(
     job = TrainingJob((2, 1, 8), 30, 5, clocks={2: -1_000_000_000})
     paths = job.write(tmp_path / "job", "nvtx", without={5: 60, 9: 60})
     result = collectives(paths, tmp_path / "out")
-    firsts = [sentence for sentence in result.sentences if "its first is taken for number" in sentence]
+    firsts = [sentence for sentence in result.sentences if "its first call counts as number" in sentence]
     # A step has four calls of the pair, and two of the replicas.
     assert sorted(re.findall(r"rank \d+|number \d+", sentence) for sentence in firsts) == [
         ["rank 5", "number 21"], ["rank 5", "number 41"], ["rank 9", "number 21"], ["rank 9", "number 41"],

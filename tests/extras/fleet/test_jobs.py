@@ -176,7 +176,7 @@ def test_a_restart_is_told_and_both_count(tmp_path):
             times = {"first": 60 * start, "last": 60 * start + 40}
             paths.append(rank_file(path, rank, WORLD_SIZE="2", **times))
     result = batch(paths, tmp_path / "out", "pace", name="gemm")
-    assert result.missing == ["ranks 0 and 1 are in 2 recordings, one after the other, as after a restart: all count"]
+    assert result.missing == ["ranks 0 and 1 are in 2 consecutive recordings, as after a restart: all are counted"]
     table = result.reports[0].arrow()
     assert sorted(table["rank"].to_pylist()) == [
         f"rank {rank} (start {start + 1} of 2, {start}-{rank}.bin)" for rank in (0, 1) for start in (0, 1)
@@ -243,5 +243,5 @@ def test_a_restarted_rank_did_not_end_early(tmp_path):
         rank_file(tmp_path / "3b.bin", 3, first=45, WORLD_SIZE="8"),
     ]
     assert batch(paths, tmp_path / "out").missing == [
-        "rank 3 is in 2 recordings, one after the other, as after a restart: all count"
+        "rank 3 is in 2 consecutive recordings, as after a restart: all are counted"
     ]

@@ -84,7 +84,11 @@ def test_dask_writes_the_same_bytes(tmp_path):
         ("pace", {"name": "k", "baseline": CAPTURES[:1]}, "pace does not use --baseline: leave it out, or ask for reg"),
         ("regressions", {"name": "k", "baseline": CAPTURES[:1]}, "regressions does not use --name"),
         ("regressions", {}, "regressions needs --baseline"),
-        ("kernels", {"scheduler": "tcp://head:1"}, "--scheduler is that of Dask: add --mode dask, or leave it out"),
+        (
+            "kernels",
+            {"scheduler": "tcp://head:1"},
+            "--scheduler has no effect without --mode dask",
+        ),
         ("kernels", {"mode": "sequential", "workers": 2}, "--workers has no effect, because --mode sequential has one"),
         ("kernels", {"mode": "dask", "scheduler": "tcp://head:1", "workers": 2}, "the scheduler has its own"),
     ],

@@ -175,7 +175,7 @@ def test_kernels_get_blocks_that_say_why_they_are_slow_where_the_metrics_suffice
     assert "of the time of all kernels; 5 launches" in text
     assert "\n  Compute\n" in text
     # Each of the five grids of axpy is a kernel of its own; the block of one is left out.
-    assert "5 kernels at most; `cutrace why run.bin` has 1 more" in done.stderr
+    assert "only 5 kernels are shown; `cutrace why run.bin` has 1 more" in done.stderr
     few = runs("--kernel", "gemm", "--metrics", "sm__inst_executed.sum")
     assert "Metrics of launches" in few.stdout
 

@@ -160,7 +160,7 @@ def test_only_the_first_kernels_are_printed_and_the_rest_counted(tmp_path):
     launches = [("k", 100 + at, LATE, MANY | {"grid": (200 + at, 1, 1)}) for at in range(23)]
     done = cutrace("why", capture(tmp_path / "a.bin", *launches))
     assert done.stdout.count("a launch,") == 20
-    assert "20 kernels at most; -o PAGE.html has 3 more" in done.stderr
+    assert "only 20 kernels are shown; -o PAGE.html has 3 more" in done.stderr
 
 
 def answer(kernel: str, grid: int, time: float = 1.0) -> Answer:

@@ -75,7 +75,7 @@ class _Job:
             else:
                 mixed.add(rank)
         for count, ranks in sorted(again.items()):
-            what = f"in {count} recordings, one after the other, as after a restart: all count"
+            what = f"in {count} consecutive recordings, as after a restart: all are counted"
             yield from _say(ranks, "", what)
         what = "in several recordings, of the same or an unknown time: if these are several jobs, give each a folder"
         yield from _say(mixed, "", what)

@@ -83,7 +83,7 @@ class Engine:
             )
         if self.scheduler is not None and self.mode != "dask":
             raise CutraceError(
-                "--scheduler is that of Dask: add --mode dask, or leave it out"
+                "--scheduler has no effect without --mode dask: add it, or leave out --scheduler"
             )
         if self.workers is None:
             return
@@ -275,7 +275,7 @@ class _Pool:
     def _why(self, error: Exception) -> str:
         """Return why the pool accepts no more work, and what to do."""
         if isinstance(error, BrokenExecutor):
-            return f"a worker of {self._place} died, and it takes no more work: make a new one"
+            return f"a worker of {self._place} died, so {self._place} accepts no more work: make a new one"
         if isinstance(error, ImportError):
             return (
                 f"{self._place} cannot run cutrace: {error}. Install it on each worker, and on Dask's scheduler, in "

@@ -321,8 +321,8 @@ class _MatchedCalls:
             if count == most or (parts is not None and part not in parts):
                 continue
             yield (
-                f"{self._job.parts[part].label}: it has {count:,} calls of {self.key.what}, and others {most:,}: "
-                f"its first is taken for number {first - earliest + 1:,}"
+                f"{self._job.parts[part].label}: it has {count:,} calls of {self.key.what}, and others have {most:,}: "
+                f"its first call counts as number {first - earliest + 1:,}"
             )
 
 

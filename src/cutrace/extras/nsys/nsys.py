@@ -1,7 +1,7 @@
 """Exports of Nsight Systems: SQLite databases, and folders or files of Arrow and Parquet tables.
 
-All have the same tables. Columns are looked up by name, because they differ between versions. Unknown tables are left
-out by name. :mod:`.nsys_events` maps the tables.
+All have the same tables. Columns are looked up by name, because they differ between versions. Unknown tables are not
+imported; the account names them. :mod:`.nsys_events` maps the tables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from . import nsys_events, nsys_nvtx, nsys_target
 from .reading import BatchOfTarget, Kinds, Reading, Target, value_or
 from .schema import THREAD_BITS, THREADS
 
-# Every export has one of these tables, and no other database has.
+# Every export has one of these tables, and no other database has any of them.
 _SIGNS = frozenset(
     {
         "META_DATA_EXPORT",
@@ -40,7 +40,7 @@ _EVENTS = frozenset(
     }
 )
 
-# The earliest valid time (ns; 73 years before the begin of the session).
+# The earliest valid time (ns): 73 years before the start of the session.
 _FLOOR = -(2**61)
 
 
@@ -74,7 +74,7 @@ class NsysArrow:
             return is_export(
                 {file.stem for file in source.path.iterdir() if file.suffix in SUFFIXES}
             )
-        # Each schema of an Arrow file with many tables has the name of its table as text.
+        # In an Arrow file with many tables, each schema contains the name of its table as a string.
         return source.head.startswith((STREAM, FILE)) and b"table_name" in source.head
 
     def read(self, source: SourceFile, out: Import) -> None:
@@ -100,7 +100,8 @@ class NsysReading(Reading):
         names = list(self.tables.names)
         if self.metadata.get("EXPORT_PRODUCT_NAME") == "cutrace":
             self.out.note(WITHOUT_CAPTURE)
-        # Names come first. Tables of the whole machine come last, because they go to the processes with events.
+        # Tables with names come first. Tables of the whole machine come last, because their rows go to the processes
+        # with events.
         nsys_target.describe(self)
         for name in sorted(names, key=lambda name: (nsys_events.priority(name), name)):
             if name == "NVTX_EVENTS":
@@ -152,7 +153,7 @@ class NsysReading(Reading):
 
     @cached_property
     def function_names(self) -> Texts:
-        """The texts as names of functions: without the version suffix of nsys."""
+        """The strings as function names, without the version suffix of nsys."""
         names = Texts()
         for number, text in self.texts.items():
             names[number] = nsys_events.without_version(text)
@@ -163,7 +164,7 @@ class NsysReading(Reading):
 
     @cached_property
     def processes(self) -> dict[int, tuple[int, str]]:
-        """Process id and name by the serialized id of the process."""
+        """The process id and name of each process, by its serialized id."""
         processes: dict[int, tuple[int, str]] = {}
         columns: Kinds = {
             "globalPid": "integer",
@@ -188,8 +189,8 @@ class NsysReading(Reading):
 
     @cached_property
     def offset(self) -> int:
-        """The offset (ns) added to all times so that they are positive: nsys counts from the begin of its session, and
-        some events are earlier. It is a whole number of seconds, so that times stay recognizable."""
+        """The offset (ns) that is added to all times to make them positive. nsys counts from the start of its session,
+        and some events are earlier. The offset is a whole number of seconds, so that times stay recognizable."""
         least = 1
         for name, columns in self.tables.names.items():
             column = nsys_events.time_column(name, columns)
@@ -201,11 +202,11 @@ class NsysReading(Reading):
 
     @property
     def _default(self) -> int:
-        """The process of rows without an owner: the first with events."""
+        """The process of rows without an owner: the first process with events."""
         return next(iter(self.targets), next(iter(self.processes), 0))
 
     def _leave(self, name: str) -> None:
-        """Count the rows and durations of a table that is left out."""
+        """Count the rows and durations of a table that is not imported."""
         if name in nsys_target.READ:
             return  # accounted for where it is read
         what, why = nsys_events.leftover(name)
@@ -228,7 +229,7 @@ class NsysReading(Reading):
 
 
 def _span_columns(columns: Sequence[str]) -> tuple[str, str] | None:
-    """The columns with the begin and the end of the rows of a table that is left out."""
+    """The columns with the starts and the ends of the rows of a table that is not imported."""
     for start, end in (("start", "end"), ("startedAt", "endedAt")):
         if start in columns and end in columns:
             return start, end
@@ -236,7 +237,7 @@ def _span_columns(columns: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _beside(path: Path, out: Import) -> None:
-    """Note when the newest changes of a database are in another file, which is not read."""
+    """Note when the newest changes of a database are in another file, because that file is not read."""
     for suffix in ("-wal", "-journal"):
         beside = path.with_name(path.name + suffix)
         if beside.is_file() and beside.stat().st_size:

@@ -25,7 +25,7 @@ from .schema import NOTHING, SqlColumn, declare
 if TYPE_CHECKING:
     from .nsys import NsysReading
 
-#: Columns that repeat other columns, or mean nothing outside nsys.
+#: Columns that repeat other columns, or have no meaning outside nsys.
 REDUNDANT = frozenset(
     {
         "eventClass",
@@ -52,7 +52,7 @@ def without_version(name: str) -> str:
 
 
 def _has_text(reading: NsysReading, batch: ColumnBatch, column: str) -> np.ndarray:
-    """Whether each id of a column is that of a string in the file."""
+    """Whether each id of a column has a string in the file that is not empty."""
     texts = reading.texts
     has_text = map_distinct(batch[column], lambda number: bool(texts[number]), bool)
     has_text &= batch.known(column)
@@ -92,7 +92,7 @@ def _migrations(reading: NsysReading, target: Target, made: Rows) -> None:
     kinds = batch["copyKind"]
     of_kind = [kinds == kind for kind in nsys.MIGRATION_KINDS]
     made.rows["kind"] = np.select(of_kind, list(nsys.MIGRATION_KINDS.values()))
-    # nsys leaves out the ends of a migration: one is the device, the other the host.
+    # nsys omits the two ends of a migration. One is the device of the row, the other is the host.
     for name, column, host_kind in (
         ("source_device", "srcDeviceId", 11),
         ("destination_device", "dstDeviceId", 12),
@@ -102,8 +102,8 @@ def _migrations(reading: NsysReading, target: Target, made: Rows) -> None:
 
 
 def _waits(reading: NsysReading, target: Target, made: Rows) -> None:
-    """The kind of a wait determines which ids CUPTI gives. Some versions of nsys number the kinds differently: then the
-    ids determine the kind."""
+    """Set the kind of waits. The kind determines which ids CUPTI gives. Some versions of nsys number the kinds
+    differently; then the ids determine the kind."""
     batch = made.batch
     made.check("syncType")
     stream_known = batch.known("streamId")
@@ -128,7 +128,7 @@ def _calls(reading: NsysReading, target: Target, made: Rows) -> None:
     batch = made.batch
     function = made.of("function").rows
     made.check("nameId")
-    # Classes 0 and 1 are the runtime and the driver; for other classes the name decides.
+    # Class 0 is the runtime, class 1 the driver. For other classes the name of the function decides.
     classes = value_or(batch, "eventClass", -1)
     by_name = np.where(map_distinct(batch["nameId"], of_runtime, bool), 2, 1)
     runtime = classes == 0
@@ -178,7 +178,7 @@ def _overheads(reading: NsysReading, target: Target, made: Rows) -> None:
 # Slices of the host
 
 
-# The columns with the name of a slice, the preferred one first, and the conversions of their values.
+# The columns that can hold the name of a slice, the preferred one first, and the conversions of their values.
 _NAMES = {
     "nameId": "function",
     "textId": "function",
@@ -216,7 +216,7 @@ def _host_slices(name: str, columns: Sequence[str]) -> Mapping:
 
 
 def _argument(reading: NsysReading, batch: ColumnBatch, column: str) -> list[object]:
-    """The values of an argument, None for unknown ones; ids of texts become texts."""
+    """The values of an argument, None if unknown. Ids of strings become strings."""
     values = batch[column].astype(object)
     if column in _TEXT_IDS:
         values[:] = [reading.texts[number] or None for number in values.tolist()]
@@ -253,7 +253,7 @@ _FAMILIES = {
 
 
 def _heading(name: str) -> tuple[str, int]:
-    """Category and kind of the slices of a table."""
+    """The category and the kind of the slices of a table."""
     if name in _HEADINGS:
         return _HEADINGS[name]
     for prefix, family in _FAMILIES.items():
@@ -300,7 +300,8 @@ def _metrics(table: str, category: str) -> Fill:
 
 
 def _metric_names(reading: NsysReading, table: str) -> dict[tuple[object, object], str]:
-    """The names of metrics by type and metric, and by None and metric for types without names."""
+    """The names of metrics by type and metric. The key (None, metric) has the first name of a metric, for types without
+    names."""
     columns: Kinds = {
         "typeId": "integer",
         "metricId": "integer",
@@ -418,7 +419,7 @@ _MAPPINGS = {
 
 
 def mapping(name: str, columns: Sequence[str]) -> Mapping | None:
-    """The mapping of a table, None when it is left out."""
+    """The mapping of a table, None if the table is not imported."""
     if name in _MAPPINGS:
         return _MAPPINGS[name]
     if name == "PROFILER_OVERHEAD" and "overheadType" in columns:
@@ -431,14 +432,14 @@ def mapping(name: str, columns: Sequence[str]) -> Mapping | None:
 
 
 def priority(name: str) -> int:
-    """The reading order of a table, lower first: calls come first because they name the processes."""
+    """A sort key for the order in which tables are read. Calls come first because they name the processes."""
     if name in _MAPPINGS:
         return _MAPPINGS[name].priority
     return 1
 
 
 def time_column(name: str, columns: Sequence[str]) -> str:
-    """The column with the times of a table that is converted, "" for others."""
+    """The column with the times of a table that is imported, "" for other tables."""
     if name == "CUPTI_ACTIVITY_KIND_CUDA_EVENT":
         return ""
     if name != "NVTX_EVENTS" and not mapping(name, columns):
@@ -450,7 +451,7 @@ def time_column(name: str, columns: Sequence[str]) -> str:
 
 
 def leftover(name: str) -> tuple[str, str]:
-    """The name of a table that is left out, and the reason."""
+    """The name of a table that is not imported, and the reason."""
     if name.startswith("ENUM_"):
         return "ENUM_*", "constants of nsys"
     if name.startswith("TARGET_INFO_"):

@@ -1,4 +1,5 @@
-"""Where nodes of CUDA graphs were created, by an export of Nsight Systems: the push/pop ranges of the thread."""
+"""Where nodes of CUDA graphs were created, from an export of Nsight Systems. The origin of a node is the push/pop
+ranges of the creating thread."""
 
 from __future__ import annotations
 
@@ -17,22 +18,24 @@ if TYPE_CHECKING:
     from .nsys import NsysReading
 
 _TABLE = "CUDA_GRAPH_NODE_EVENTS"
-# Without the column of the originals, copies would have the ranges around the instantiation of their graph.
+# The column of the originals is required. Without it, copies would get the ranges around the instantiation of their
+# graph.
 _COLUMNS: Kinds = dict.fromkeys(
     ("globalTid", "graphNodeId", "start", "originalGraphNodeId"), "integer"
 )
 
 
 def has_nodes(tables: Tables) -> bool:
-    """Whether an export has the creations of graph nodes."""
+    """Whether an export has the creation of graph nodes."""
     return set(_COLUMNS) <= set(tables.names.get(_TABLE, ()))
 
 
 def write_nodes(reading: NsysReading, pushes: tuple[np.ndarray, ...]) -> None:
-    """Write ``graph_nodes``. ``pushes`` are the starts, ends and serialized threads of all push/pop ranges, and their
-    names: texts, or ids of texts where these are empty.
+    """Write ``graph_nodes``. ``pushes`` are the starts, the ends and the serialized threads of all push/pop ranges,
+    then their names as strings, and the string ids of their names where these strings are empty.
 
-    Work names copies of nodes. A copy has the origin of its original, and none if the original is not in the table.
+    GPU work refers to copies of nodes. A copy has the origin of its original. It has no origin if its original is not
+    in the table.
     """
     events = _events(reading)
     processes = events[0] >> nsys.THREAD_BITS << nsys.THREAD_BITS
@@ -40,13 +43,13 @@ def write_nodes(reading: NsysReading, pushes: tuple[np.ndarray, ...]) -> None:
         thread, node, time, original = events[:, processes == key]
         order = np.lexsort((time, node))
         ids, first = np.unique(node[order], return_index=True)
-        # A copy may have two rows, one of them without the original.
+        # A copy may have two rows, and one of them may lack the original.
         original = np.maximum.reduceat(original[order], first)
         thread = thread[order][first]
         time = time[order][first]
         is_original = original == 0
         root = np.where(is_original, np.arange(len(ids)), find(ids, original))
-        # Copies of copies: each round doubles the number of steps.
+        # An original can itself be a copy. Each round doubles the number of steps that are followed.
         for _ in range(len(ids).bit_length()):
             root = np.where(root < 0, -1, root[root])
         recorded = (root >= 0) & is_original[root]
@@ -86,7 +89,8 @@ def _names(
     threads: np.ndarray,
     times: np.ndarray,
 ) -> dict[int, list[str]]:
-    """The names of the ranges around moments of threads, outermost first, by the index of the moment."""
+    """The names of the ranges around each moment (``times`` on ``threads``), outermost first, by the index of the
+    moment."""
     names: dict[int, list[str]] = {}
     for thread in np.unique(threads).tolist():
         of_thread = pushes[2] == thread

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _TABLE = nsys.NVTX_RANGES.name
 _COLUMNS = kinds(nsys.NVTX_RANGES)
 
-# The second number of each is used for events from text files.
+# The second number of each pair is used for events from text files.
 _MARKS = (nsys.NVTX_MARK, 65)
 _PUSHES = (nsys.NVTX_PUSH_POP, 70)
 _STARTS = (nsys.NVTX_START_END, 71)
@@ -30,15 +30,15 @@ _NAMES = (nsys.NVTX_CATEGORY, nsys.NVTX_THREAD, nsys.NVTX_DOMAIN)
 
 @dataclass
 class _Named:
-    """The result of a first pass over the table: names of domains, the depth of each row's push/pop range, and, if the
-    export has graph nodes, the starts, ends, threads and names of these ranges."""
+    """The result of a first pass over the table: the names of domains, and the depth of each row's push/pop range. If
+    the export has graph nodes, also the starts, ends, threads and names of these ranges."""
 
     domains: dict[tuple[int, int], str] = field(default_factory=dict)
     depths: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint16))
     pushes: tuple[np.ndarray, ...] = ()
 
     def domain(self, target: Target, number: int) -> int:
-        """The string id of the name of a domain."""
+        """The string id of a domain's name."""
         name = self.domains.get((target.key >> nsys.THREAD_BITS, number))
         if name is None and number:
             name = f"domain {number}"
@@ -109,7 +109,8 @@ def _first_pass(reading: NsysReading) -> _Named:
 
 
 def depths(starts: np.ndarray, ends: np.ndarray, *groups: np.ndarray) -> np.ndarray:
-    """The number of ranges around each range, among nested ranges with the same values in ``groups``."""
+    """The number of ranges around each range. Only ranges with the same values in ``groups`` count. Ranges are
+    nested."""
     order = np.lexsort((-ends, starts, *groups))
     starts = starts[order]
     ends = ends[order]
@@ -121,7 +122,8 @@ def depths(starts: np.ndarray, ends: np.ndarray, *groups: np.ndarray) -> np.ndar
     for first, last in pairwise(bounds):
         begin = starts[first:last]
         finish = ends[first:last]
-        # Ranges that began before, less those that ended before; empty ranges at this time end later.
+        # Subtract the ranges that have ended from those that have started. Empty ranges at this time count as not yet
+        # ended.
         number = np.arange(last - first)
         over = np.searchsorted(np.sort(finish), begin, "right")
         empty = np.append(0, np.cumsum(finish == begin))
@@ -145,7 +147,7 @@ def _ranges(
     rows = made.rows
     starts = np.isin(batch["eventType"], _STARTS)
     rows["kind"] = starts
-    # Older versions write 0 if the range ends in its own thread.
+    # Older versions write thread 0 if the range ends in its own thread.
     other = value_or(batch, "endGlobalTid", 0) != 0
     rows["end_thread"] = np.where(other, rows["end_thread"], rows["thread"])
     rows["range_id"] = np.where(starts, rows["range_id"], 0)
@@ -154,12 +156,13 @@ def _ranges(
 
 
 def _describe(target: Target, made: Rows, named: _Named) -> None:
-    """Set the fields that marks and ranges share and :mod:`cutrace.extras.nsys.schema` does not declare."""
+    """Set the fields that marks and ranges have in common and that :mod:`cutrace.extras.nsys.schema` does not
+    declare."""
     batch = made.batch
     rows = made.rows
     columns = [name for name, _ in nsys.PAYLOADS.values()]
     made.check("text", "textId", "jsonTextId", *columns)
-    # The fields of extended payloads are JSON, as in cutrace.
+    # nsys stores the fields of extended payloads as JSON, as cutrace does.
     for name, number in (("name", "textId"), ("arguments", "jsonTextId")):
         texts = rows[name]
         interned = target.strings[value_or(batch, number, -1)]
@@ -168,7 +171,7 @@ def _describe(target: Target, made: Rows, named: _Named) -> None:
         batch["domainId"], lambda number: named.domain(target, number), np.int64
     )
     known = np.stack([batch.known(name) for name in columns])
-    # Versions without NULL write zeros into the other columns of a payload.
+    # Versions without NULL write 0 into the unused columns of a payload.
     several = known.sum(axis=0) > 1
     nonzero = np.stack([batch[name] != 0 for name in columns])
     known &= nonzero | ~several
@@ -185,7 +188,7 @@ def _write_names(
     batch: ColumnBatch,
     named: _Named,
 ) -> None:
-    """Write the names of categories and threads. Ranges and marks hold the names of domains."""
+    """Write the names of categories and threads. The names of domains are part of ranges and marks."""
     writer = target.writer
     types = batch["eventType"]
     texts = batch["text"].tolist()

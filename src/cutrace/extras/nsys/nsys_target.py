@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: The tables whose rows belong to processes.
 _OF_PROCESSES = (nsys.THREAD_NAMES, nsys.CONTEXTS, nsys.STREAMS)
-#: The tables that are read here, and those that hold names for others.
+#: The tables that this module reads, and the tables that hold names for other tables.
 READ = frozenset(
     {
         "StringIds",
@@ -49,7 +49,7 @@ def describe(reading: NsysReading) -> None:
 
 
 def info(reading: NsysReading) -> dict[str, Any]:
-    """Keys of the process description."""
+    """Keys for the process description."""
     info = {"host": named(reading.tables, "TARGET_INFO_SYSTEM_ENV").get("Hostname", "")}
     name = reading.metadata.get("EXPORT_PRODUCT_NAME")
     version = reading.metadata.get("EXPORT_PRODUCT_VERSION")
@@ -59,7 +59,7 @@ def info(reading: NsysReading) -> dict[str, Any]:
 
 
 def clock(reading: NsysReading, writer: Writer) -> None:
-    """Write the wall-clock time of the session's begin, if the file has it."""
+    """Write the wall-clock time of the start of the session, if the file has it."""
     sessions = rows(
         reading.tables, "TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": "integer"}
     )
@@ -78,7 +78,7 @@ def clock(reading: NsysReading, writer: Writer) -> None:
         begin = int(shift)
     if metadata.get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
         begin += began  # times are wall-clock times
-    # A second into the session, so that no clock is 0.
+    # The snapshot is one second into the session, so that no clock is 0.
     now = max(begin + reading.offset + 10**9, 1)
     clocks = rows_of(
         "clocks",
@@ -107,7 +107,7 @@ def finish(reading: NsysReading) -> None:
 
 
 def device_ordinals(tables: Tables) -> dict[int, int]:
-    """The CUDA ordinal of each GPU by nsys's number."""
+    """The CUDA ordinal of each GPU, by its number in nsys."""
     ordinals: dict[int, int] = {}
     columns: Kinds = {"id": "integer", "cuDevice": "integer"}
     for row in rows(tables, nsys.DEVICES.name, columns):
@@ -120,7 +120,7 @@ def device_ordinals(tables: Tables) -> dict[int, int]:
 
 
 def named(tables: Tables, table: str) -> dict[str, str]:
-    """A table of names and values as a dict."""
+    """Read a table of names and values as a dict."""
     values = {}
     for row in rows(tables, table, {"name": "text", "value": "text"}):
         match row:
@@ -130,7 +130,7 @@ def named(tables: Tables, table: str) -> dict[str, str]:
 
 
 def _owners(batch: ColumnBatch) -> np.ndarray:
-    """The serialized process id of each row, by its thread or by the parts of the id."""
+    """The serialized process id of each row, from its thread or from the parts of the id."""
     if "globalTid" in batch.columns:
         return batch["globalTid"] >> nsys.THREAD_BITS << nsys.THREAD_BITS
     return (
@@ -147,7 +147,7 @@ def _made(
     batch: ColumnBatch,
     **defaults: int,
 ) -> Rows:
-    """The rows of a batch by the declared columns. Missing values are 0, or from ``defaults``."""
+    """The rows of a batch, made from the declared columns. Missing values are taken from ``defaults``, else 0."""
     made = Rows(table.table, batch)
     convert(reading, target, made, table)
     for column in table.columns:
@@ -187,7 +187,7 @@ def _devices(reading: NsysReading) -> None:
 
 
 def _visible(reading: NsysReading) -> dict[int, dict[int, int]]:
-    """The CUDA ordinals that a process gives to its visible GPUs, by process id and nsys's number."""
+    """The CUDA ordinals that each process gives to its visible GPUs, by process id and then by the number in nsys."""
     ordinals: dict[int, dict[int, int]] = {}
     columns: Kinds = {
         "gpuId": "integer",

@@ -1,4 +1,4 @@
-"""Databases of nvprof (and the Visual Profiler): CUPTI's activity records, a table for each kind.
+"""Databases of nvprof and the Visual Profiler: CUPTI's activity records, one table for each kind.
 
 Only API calls have a process. GPU records belong to the first process that made a call. Thread ids are values of
 pthread_self(); a capture keeps 32 bits of them. :mod:`.nvprof_records` maps the tables; :mod:`.nvprof_markers` reads
@@ -24,14 +24,14 @@ from .reading import BatchOfTarget, Kinds, Reading, Target
 
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 _THREADS = 0xFFFFFFFF
-_EPOCH = 10**18  # times beyond it are of the wall clock
+_EPOCH = 10**18  # larger times are on the wall clock
 # CUpti_ActivityObjectKind
 _PROCESS = 1
 _THREAD = 2
 _DEVICE = 3
 _CONTEXT = 4
 _STREAM = 5
-# The kinds of the table resource_names.
+# The kind of each object in the table resource_names.
 _RESOURCES = {_DEVICE: 3, _CONTEXT: 2, _STREAM: 1}
 
 
@@ -66,7 +66,8 @@ class NvprofReading(Reading):
     def __init__(self, tables: Tables, out: Import, path: Path) -> None:
         super().__init__(tables, out, path)
         self._clocked = False
-        # Correlation ids and starts of kernels: counters read around a kernel have no time and take its start.
+        # Correlation ids and starts of kernels. Counters that were read around a kernel have no time and take its
+        # start.
         self.kernels: list[tuple[np.ndarray, np.ndarray]] = []
         self.wide_threads: dict[int, set[int]] = {}
 
@@ -84,7 +85,7 @@ class NvprofReading(Reading):
         self.finish("has no usable record. Check it with nvprof --import-profile.")
 
     def target(self, pid: int | None = None) -> Target:
-        """A process; the first one for records without a process."""
+        """The process with this id. For records without a process, the first process."""
         if pid is None:
             pid = next(iter(self.targets), 0)
         if pid not in self.targets:
@@ -123,7 +124,7 @@ class NvprofReading(Reading):
         return any(self._count(_PREFIX + kind) for kind in kinds)
 
     def _count(self, name: str) -> int:
-        """The number of rows of a table, as far as it is known; 0 when there is no such table."""
+        """The number of rows of a table; 0 if it is unknown or there is no such table."""
         if name not in self.tables.names:
             return 0
         return self.tables.count(name) or 0
@@ -163,7 +164,7 @@ class NvprofReading(Reading):
 
     @cached_property
     def _named(self) -> list[tuple[int, int, int, str]]:
-        """Names of NVTX: kind of object, the first two numbers of its id, name. The second number of a stream has its
+        """Names from NVTX: kind of object, the first two numbers of its id, name. The second number of a stream has its
         context in the upper half."""
         columns: Kinds = {
             "objectKind": "integer",
@@ -229,7 +230,8 @@ class NvprofReading(Reading):
 
 
 def _priority(name: str) -> tuple[int, str]:
-    """The reading order: calls first because they name the processes, counters after their kernels."""
+    """A sort key for the order in which tables are read. Calls come first because they name the processes. Counters
+    come after their kernels."""
     mapping = MAPPINGS.get(name.removeprefix(_PREFIX))
     if mapping:
         return mapping.priority, name

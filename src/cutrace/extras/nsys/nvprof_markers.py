@@ -1,4 +1,4 @@
-"""NVTX in an nvprof database: a mark is one row; a range is two rows, its begin and its end."""
+"""NVTX in an nvprof database: a mark is one row, and a range is two rows, its start and its end."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ _DATA: Kinds = {
 
 
 def convert(reading: NvprofReading, name: str) -> None:
-    """Write the marks and ranges of the table of markers."""
+    """Write the marks and ranges of the marker table."""
     batch = _whole(reading, name, _COLUMNS, _with_threads)
     data = _whole(reading, f"{name}_DATA", _DATA, _with_bits)
     flags = batch["flags"]
     marks = np.flatnonzero(flags & _INSTANT)
     begins = np.flatnonzero(flags & _BEGIN)
     ends = np.flatnonzero(flags & _END)
-    # A begin and its end have the same number.
+    # The start and the end of a range have the same id.
     at = find(batch["id"][ends], batch["id"][begins])
     matched = at >= 0
     if len(ends):
@@ -103,7 +103,7 @@ def _ranges(
     end_thread[matched] = batch["thread"][end[matched]]
     columns["end"] = ReadColumn(finish, ~matched, np.zeros(len(begins), bool))
     columns["end_thread"] = ReadColumn.of(end_thread)
-    # The file does not have the kind of a range: a range that ends in its own thread counts as push/pop.
+    # The file lacks the kind of a range. A range that ends in its own thread counts as push/pop.
     pushed = (whole["objectKind"] == _THREAD) & (end_thread == whole["thread"])
     columns["pushed"] = ReadColumn.of(pushed.astype(np.int64))
     depth = np.zeros(len(begins), np.int64)
@@ -128,7 +128,7 @@ def _ranges(
         made.rows["range_id"] = numbers.astype(np.uint64)
         made.rows["flags"] = part.columns["end"].null
         reading.write(name, reading.target(pid), made)
-        # The rows of the ends.
+        # Account for the rows of the ends, too.
         ended = ~part.columns["end"].null
         closed = int(np.count_nonzero(ended))
         good = int(np.count_nonzero(ended & made.usable))
@@ -138,7 +138,7 @@ def _ranges(
 
 
 def _describe(reading: NvprofReading, pid: int, made: Rows, data: ColumnBatch) -> None:
-    """Set the fields that marks and ranges share."""
+    """Set the fields that marks and ranges have in common."""
     batch = made.batch
     rows = made.rows
     target = reading.target(pid)
@@ -184,7 +184,7 @@ def _whole(
     columns: Kinds,
     shrink: Callable[[ColumnBatch], None],
 ) -> ColumnBatch:
-    """All rows of a table, as numbers; no rows when the file does not have it."""
+    """All rows of a table as numbers; no rows if the file lacks the table."""
     absent = {column: ReadColumn.absent(0, kind) for column, kind in columns.items()}
     parts = [ColumnBatch(0, absent)]
     shrink(parts[0])

@@ -1,7 +1,7 @@
 """The mapping of the tables of an nvprof database to tables of a capture.
 
-The tables are CUPTI's activity records. Their enumerations are CUPTI's, like those of a capture. Functions are callback
-ids; :mod:`.callback_names` has their names.
+The tables are CUPTI's activity records. Their enumerations are CUPTI's, as in a capture. Functions are callback ids;
+:mod:`.callback_names` has their names.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _THREADS = 0xFFFFFFFF
 
 
 def packed(blobs: np.ndarray, size: int, dtype: str) -> np.ndarray:
-    """The values in blobs, each cut or padded to ``size`` bytes; a row for each blob."""
+    """The values in blobs, one row for each blob. Each blob is cut or padded to ``size`` bytes."""
     data = b"".join(blob[:size].ljust(size, b"\0") for blob in blobs.tolist())
     values = np.frombuffer(data, dtype)
     return values.reshape(len(blobs), size // values.itemsize)
 
 
 def ids(blobs: np.ndarray) -> np.ndarray:
-    """The three numbers of CUPTI's object ids: process and thread, or device, context and stream. Shape (n, 3)."""
+    """The three numbers of CUPTI's object ids: (process, thread) or (device, context, stream). Shape (n, 3)."""
     return packed(blobs, 12, "<u4")
 
 
@@ -75,7 +75,7 @@ def _kernels(reading: NvprofReading, target: Target, made: Rows) -> None:
     launch.check("name", "cacheConfig")
     asked = batch["isSharedMemoryCarveoutRequested"] != 0
     launch.set("carveout", np.where(asked, batch["sharedMemoryCarveoutRequested"], 255))
-    # The low half of a byte is the requested configuration, the high half the one used.
+    # The low half of the byte is the requested configuration, the high half the executed one.
     cache = packed(batch["cacheConfig"], 1, "u1")[:, 0]
     launch.rows["cache_requested"] = cache & 15
     launch.rows["cache_executed"] = cache >> 4
@@ -138,7 +138,7 @@ def _unified_memory(reading: NvprofReading, target: Target, made: Rows) -> None:
 def _allocations(reading: NvprofReading, target: Target, made: Rows) -> None:
     made.moment("start", until="end")
     made.rows["operation"] = 1
-    # The same row has the time of the release, if there was one.
+    # The row also has the time of the release, if the memory was released.
     freed = (made.batch["end"] > 0) & made.usable
     released = made.rows[freed]
     released["time"] = made.batch["end"][freed]
@@ -243,7 +243,7 @@ def _constructs(category: str, kinds: tuple[str, ...]) -> Mapping:
 
 
 def _counters(noun: str, *, timed: bool, per_instance: bool) -> Mapping:
-    """Counters and metrics. Those without a time were read around a kernel and take its start."""
+    """The mapping of counters or metrics. If they have no time, they were read around a kernel and take its start."""
     metric = noun == "metric"
 
     def fill(reading: NvprofReading, target: Target, made: Rows) -> None:
@@ -280,7 +280,7 @@ def _counters(noun: str, *, timed: bool, per_instance: bool) -> Mapping:
 
 
 def _all_counters() -> dict[str, Mapping]:
-    """The mappings of counters and metrics by kind of record."""
+    """The mappings of counters and metrics, by kind of record."""
     mappings = {}
     for noun in ("event", "metric"):
         for timed in (False, True):
@@ -295,7 +295,7 @@ def _all_counters() -> dict[str, Mapping]:
 
 
 def _numbers(blobs: np.ndarray) -> np.ndarray:
-    """Values of metrics: 64-bit floats or integers. The file does not have their type. Bits below 2^52 are an integer,
+    """The values of metrics: 64-bit floats or integers. The file lacks their type. Bits below 2^52 count as an integer,
     because as a float they would be smaller than any measured value."""
     whole = packed(blobs, 8, "<u8")[:, 0]
     floating = packed(blobs, 8, "<f8")[:, 0]
@@ -313,7 +313,7 @@ def _mapping(
 
 _KERNELS = _mapping("kernels", _KERNEL, _kernels)
 _ACC = _constructs("OpenACC", _OPENACC)
-#: Mappings by kind of record. Those with a lower priority are read earlier.
+#: Mappings by kind of record. Tables with a lower priority are read earlier.
 MAPPINGS: dict[str, Mapping] = {
     "RUNTIME": _mapping("api_calls", _CALL, _calls(2, "runtime", RUNTIME), 0),
     "DRIVER": _mapping("api_calls", _CALL, _calls(1, "driver", DRIVER), 0),
@@ -388,13 +388,13 @@ MAPPINGS: dict[str, Mapping] = {
     **_all_counters(),
 }
 
-#: Columns that repeat other columns, or mean nothing outside the file.
+#: Columns that repeat other columns, or have no meaning outside the file.
 REDUNDANT = frozenset(
     {ROW, "version", "processId", "cuProcessId", "cubin", "completed"}
 )
 
 _SOURCE_LEVEL = "counts by source line, without times"
-#: Why tables are left out.
+#: Why some tables are not imported.
 WHY = {
     "Version": "the version of the file",
     "PCIE": "topology of the machine",

@@ -1,6 +1,6 @@
-"""The parts that importers of tables (Nsight Systems, nvprof) share.
+"""The classes that the importers of tables (Nsight Systems, nvprof) share.
 
-A :class:`Mapping` maps a table to a table of a capture, with columns in the notation of :mod:`.schema`.
+A :class:`Mapping` maps a table of the file to a table of a capture. Its columns are in the notation of :mod:`.schema`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from ...importers.tables import ColumnBatch, Kind, Tables
 from ...runbin import Writer
 from .schema import NOTHING, SqlColumn, SqlTable
 
-#: Sets the undeclared fields after the declared ones, given the reading, the process and the rows.
+#: A function that sets the fields that are not declared, after the declared ones. Its arguments are the reading, the
+#: process and the rows.
 Fill = Callable[[Any, "Target", Rows], None]
 
-#: The kinds of columns by their names.
+#: The kind of each column by its name.
 Kinds = dict[str, Kind]
-#: Rows of a table that belong to one process, and their indices in the table.
+#: A process, the rows of a table that belong to it, and their indices in the table.
 BatchOfTarget = tuple["Target", ColumnBatch, np.ndarray]
 
 _KINDS: Kinds = {
@@ -40,7 +41,7 @@ _KINDS: Kinds = {
 
 
 def kinds(table: SqlTable) -> Kinds:
-    """The columns of a table that are read, and their kinds."""
+    """The columns of a table that are read, with their kinds."""
     return {
         c.name: _KINDS.get(c.conversion, "integer") for c in table.columns if c.used
     }
@@ -51,7 +52,7 @@ def value_or(
     column: str,
     default: np.ndarray | np.int64 | int,
 ) -> np.ndarray:
-    """The values of a column, and the default where they are unknown."""
+    """The values of a column, with ``default`` in place of unknown values."""
     return np.where(batch.known(column), batch[column], default)
 
 
@@ -60,7 +61,7 @@ def map_distinct(
     function: Callable[[int], object],
     dtype: DTypeLike,
 ) -> np.ndarray:
-    """The values of a function for numbers. It is called once for each distinct number."""
+    """The values of ``function`` for ``numbers``. It is called once for each distinct number."""
     distinct, inverse = np.unique(numbers, return_inverse=True)
     values = np.array([function(number) for number in distinct.tolist()], dtype)
     mapped: np.ndarray = values[inverse.reshape(-1)]
@@ -69,7 +70,7 @@ def map_distinct(
 
 @dataclass
 class Target:
-    """A process that is being written: its texts, and its texts as names of functions."""
+    """A process that is being written, the strings of the file in it, and these strings as function names."""
 
     key: int
     writer: Writer
@@ -80,9 +81,9 @@ class Target:
 class Reading(ABC):
     """The import of one file."""
 
-    #: The table of texts and the column of their ids.
+    #: The table of strings and the column of their ids.
     string_table: ClassVar[tuple[str, str]] = ("StringIds", "id")
-    #: Columns that repeat other columns, or mean nothing outside the file.
+    #: Columns that repeat other columns, or have no meaning outside the file.
     redundant: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, tables: Tables, out: Import, path: Path) -> None:
@@ -94,26 +95,26 @@ class Reading(ABC):
 
     @cached_property
     def offset(self) -> int:
-        """The offset (ns) added to all times."""
+        """The offset (ns) that is added to all times."""
         return 0
 
     @abstractmethod
     def batches(self, name: str, columns: Kinds) -> Iterator[BatchOfTarget]:
-        """The rows of a table by process, and their indices in the table. Rows that damage hides are counted as
-        lost."""
+        """Yield the rows of a table by process, with their indices in the table. Rows that cannot be read because of
+        damage are counted as lost."""
 
     def thread_numbers(self, ids: np.ndarray) -> np.ndarray:
-        """The thread ids of the file's ids."""
+        """Convert thread ids of the file to thread ids of the system."""
         return ids
 
     def listed(self, name: str, columns: Kinds) -> Iterator[ColumnBatch]:
-        """The rows of a table of any process. No rows when there is no such table."""
+        """Yield the rows of a table, of all processes together. Yields nothing if there is no such table."""
         if name in self.tables.names:
             yield from self.tables.batches(name, columns)
 
     @cached_property
     def texts(self) -> Texts:
-        """The texts by their numbers in the file."""
+        """The strings by their ids in the file."""
         name, number = self.string_table
         texts = Texts()
         for batch in self.listed(name, {number: "integer", "value": "text"}):
@@ -134,7 +135,7 @@ class Reading(ABC):
         self.leave_columns(name, set(mapping.columns))
 
     def finish(self, nothing: str) -> None:
-        """Note damage. Raises :class:`BadCapture` with the sentence ``nothing`` when no row could be used."""
+        """Note damage. Raises :class:`BadCapture` with the end of a sentence, ``nothing``, if no row could be used."""
         for name, damage in self.tables.damage.items():
             self.out.damaged(name, damage)
         if not self.rows_kept:
@@ -145,7 +146,7 @@ class Reading(ABC):
         self.add(target, made.table, made.settle(self.out, what))
 
     def add(self, target: Target, table: str, rows: np.ndarray) -> None:
-        """Write rows that are already accounted for."""
+        """Write rows without accounting for them."""
         self.rows_kept += len(rows)
         if len(rows):
             target.writer.rows(table, rows)
@@ -158,7 +159,7 @@ class Reading(ABC):
             self.out.lost(name, max(count - read, 1), why=DAMAGED_FILE)
 
     def leave_columns(self, name: str, used: set[str]) -> None:
-        """Account for the columns of a table that have values and are left out."""
+        """Account for the columns of a table that have values but are not imported."""
         accounted = used | self.redundant
         unused = [c for c in self.tables.names[name] if c not in accounted]
         for column, count in self.tables.filled(name, unused).items():
@@ -167,8 +168,8 @@ class Reading(ABC):
 
 @dataclass(frozen=True)
 class Mapping:
-    """The mapping of a table to a table of a capture: declared columns, and ``fill`` for other fields. Rows that
-    ``apart`` chooses use the mapping ``other``."""
+    """The mapping of a table to a table of a capture: its declared columns, and ``fill`` for other fields. The rows
+    that ``apart`` selects use the mapping ``other`` instead."""
 
     table: SqlTable
     fill: Fill | None = None
@@ -184,7 +185,7 @@ class Mapping:
         return columns
 
     def parts(self, batch: ColumnBatch) -> Iterator[tuple[Mapping, ColumnBatch]]:
-        """The rows of a batch by mapping."""
+        """Split the rows of a batch by mapping."""
         if self.other and self.apart:
             chosen = self.apart(batch)
             if chosen.any():
@@ -195,7 +196,7 @@ class Mapping:
         yield self, batch
 
     def rows(self, reading: Reading, target: Target, batch: ColumnBatch) -> Rows:
-        """The rows of a capture for the rows of a batch."""
+        """Convert the rows of a batch to rows of a capture."""
         made = Rows(self.table.table, batch, reading.offset)
         convert(reading, target, made, self.table)
         if self.fill:

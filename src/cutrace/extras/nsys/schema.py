@@ -1,9 +1,9 @@
-"""The tables and columns of Nsight Systems' exports, which the SQLite exporter writes and the importer reads.
+"""The tables and columns of Nsight Systems' exports. The SQLite exporter writes them, and the importer reads them.
 
 Each table is declared once, in the order of its columns. A column is written ``name=field:conversion!``:
 
 * ``field`` is the field of the capture that the column holds. ``launch.`` or ``function.`` before it selects a field of
-  the row's launch configuration or function. A column without a field needs code on both sides.
+  the row's launch configuration or function. A column without a field needs code in exporter and importer.
 * ``conversion`` is a key of :data:`CONVERSIONS`; without one, numbers are unchanged.
 * ``!`` means required: a row without a value is unusable. Other columns are optional: no value means 0. A column that
   the whole table lacks is 0 or unknown, even if it is required.
@@ -19,7 +19,7 @@ import numpy as np
 from ...runbin import TABLES, labels
 from ...runbin.labels import MEMCPY_KINDS, spelled, titled
 
-#: The meaning of the conversions, from the capture to nsys. The exporter and the importer each have a function for
+#: The conversions and what they do from the capture to nsys. The exporter and the importer each have a function for
 #: conversions that change a value.
 CONVERSIONS = {
     "number": "the number unchanged",
@@ -57,9 +57,9 @@ NVTX_THREAD = 39
 NVTX_PUSH_POP = 59
 NVTX_START_END = 60
 NVTX_DOMAIN = 75
-#: ``copyKind`` of the driver's copies that migrate managed memory, and the kinds of ``unified_memory``.
+#: ``copyKind`` of the driver's copies that migrate managed memory, and the corresponding kind in ``unified_memory``.
 MIGRATION_KINDS = {11: 1, 12: 2, 13: 8}
-#: NVTX payloads: the column by ``payload_type``, and the type of the value.
+#: The column of an NVTX payload by its ``payload_type``, and the type of its value.
 PAYLOADS = {
     1: ("uint64Value", "u8"),
     2: ("int64Value", "u8"),
@@ -72,7 +72,7 @@ PAYLOADS = {
 
 @dataclass(frozen=True)
 class SqlColumn:
-    """One column, as in the module's docstring. ``of`` is "launch" or "function" for a field of the row's launch
+    """One column, as in the docstring of this module. ``of`` is "launch" or "function" for a field of the row's launch
     configuration or function."""
 
     name: str
@@ -93,7 +93,7 @@ class SqlColumn:
 
 @dataclass(frozen=True, eq=False)
 class SqlTable:
-    """A table of an export: its name, the table of the capture that has its rows, and its columns."""
+    """A table of an export: its name, the table of the capture with its rows, and its columns."""
 
     name: str
     table: str
@@ -101,7 +101,7 @@ class SqlTable:
 
 
 def declare(name: str, table: str, columns: str) -> SqlTable:
-    """Parse a table from the text of its columns."""
+    """Parse a table from the string that declares its columns."""
     return SqlTable(name, table, tuple(map(_column, columns.split())))
 
 
@@ -113,7 +113,8 @@ def _column(text: str) -> SqlColumn:
 
 
 def _also(other: SqlTable, table: str, columns: str) -> SqlTable:
-    """Declare the table ``other`` for rows of another table of the capture, which leave the other columns empty."""
+    """Declare that rows of another table of the capture also go into the table ``other``. They leave the remaining
+    columns empty."""
     own = {c.name: c for c in map(_column, columns.split())}
     return SqlTable(
         other.name,
@@ -350,7 +351,8 @@ GENERIC_EVENTS = declare(
 
 @cache
 def own(table: str) -> SqlTable:
-    """Return cutrace's own table for a table of a capture that nsys lacks: with its name and its fields."""
+    """Declare cutrace's own table for a table of a capture that nsys lacks. It has the same name and the same
+    fields."""
     how = {"string": ":text!", "f64": ":real"}
     fields = (
         f"{f.name}={f.name}{how.get(f.type, '!')}"
@@ -361,14 +363,15 @@ def own(table: str) -> SqlTable:
 
 
 def overhead_types(kinds: np.ndarray) -> np.ndarray:
-    """Convert CUPTI's kinds of overheads to nsys's: from 1, with CUPTI's multiples of 2^16 after the first two."""
+    """Convert CUPTI's kinds of overheads to those of nsys. CUPTI numbers them 0, 1 and then by multiples of 2^16; nsys
+    numbers them from 1."""
     return np.select(
         [kinds < 2, kinds & 0xFFFF == 0], [kinds + 1, (kinds >> 16) + 2], 1
     )
 
 
 def overhead_kinds(types: np.ndarray) -> np.ndarray:
-    """Invert :func:`overhead_types`. Numbers that only CUPTI has are unchanged."""
+    """Invert :func:`overhead_types`. Numbers that only CUPTI has stay unchanged."""
     return np.select(
         [types > 0xFFFF, types > 2],
         [types, (types - 2) << 16],
@@ -377,7 +380,7 @@ def overhead_kinds(types: np.ndarray) -> np.ndarray:
 
 
 def _symbols(prefix: str, names: dict[int, str]) -> dict[int, tuple[str, str]]:
-    """Return symbol and label by number."""
+    """Return the symbol and the label by number."""
     return {
         number: (prefix + name.upper().replace(" ", "_"), name)
         for number, name in sorted(names.items())
@@ -417,7 +420,7 @@ _NVTX_TYPES = {
     NVTX_DOMAIN: "NvtxDomainCreate",
 }
 
-#: nsys's kinds of copies, memory, waits, overheads and NVTX events: symbol and label by number.
+#: nsys's kinds of copies, memory, waits, overheads and NVTX events: the symbol and the label by number.
 ENUMS: dict[str, dict[int, tuple[str, str]]] = {
     "ENUM_CUDA_MEMCPY_OPER": _copies(),
     "ENUM_CUDA_MEM_KIND": _symbols(

@@ -1,8 +1,9 @@
 """SQLite: a database with the tables and columns of Nsight Systems' exports.
 
-Queries for exports of nsys work on it. Rows without a table in nsys are in tables of cutrace, and fields without a
-column in nsys are in additional columns; docs/internals/exporters.md lists them. :mod:`cutrace.extras.nsys.schema`
-declares the tables. The database carries the capture, and opens as that capture.
+Queries for exports of nsys also work on this database. Rows without a table in nsys are in tables of cutrace, and
+fields without a column in nsys are in additional columns; docs/internals/exporters.md lists them.
+:mod:`cutrace.extras.nsys.schema` declares the tables. The database contains the capture, and cutrace opens it as that
+capture.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from ...trace import Process, Trace
 from . import schema as nsys
 from .schema import THREAD_BITS, THREADS, SqlColumn, SqlTable
 
-# Thread ids that do not fit, such as those of other tools, are replaced by numbers from here.
+# Thread ids that do not fit into 24 bits, such as those of other tools, are replaced by numbers from here on.
 _RENUMBERED = 0x800000
 
-# The values of a column: an array, or any object for each row.
+# The values of a column: an array, or one object for each row.
 Values = np.ndarray | Iterable[object]
 _Columns = dict[str, Values]
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
-    """Write a trace as a database. Memory does not grow with the trace. Raises :class:`CutraceError` for errors of
+    """Write a trace as a database. Memory use does not grow with the trace. Raises :class:`CutraceError` for errors of
     SQLite."""
     try:
         path.touch(mode=0o600, exist_ok=False)
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            # No journal is needed, because the file is renamed when it is complete.
+            # No journal is needed, because the file gets its name only when it is complete.
             for pragma in (
                 "journal_mode = OFF",
                 "synchronous = OFF",
@@ -67,7 +68,7 @@ class Database:
         self._connection = connection
         self._made: set[str] = set()
         self._renumbered: dict[tuple[int, int], int] = {}
-        #: Ids of texts that the trace does not have; they follow those of the trace.
+        #: Ids of strings that the trace lacks. They follow the string ids of the trace.
         self._more: dict[str, int] = {}
 
     def write(self, request: Request) -> None:
@@ -165,7 +166,7 @@ class Database:
         return ids
 
     def thread_ids(self, rows: np.ndarray, name: str) -> np.ndarray:
-        """The serialized ids of the threads of rows, which have 24 bits for the thread."""
+        """The serialized ids of the threads of rows. They have 24 bits for the thread."""
         threads = rows[name].astype(np.int64)
         large = np.flatnonzero(threads > THREADS)
         keys, inverse = np.unique(
@@ -186,7 +187,7 @@ class Database:
         return map(known.__getitem__, ids.tolist())
 
     def text_id(self, text: str) -> int:
-        """The id of a text, which is added if the trace does not have it."""
+        """The id of a string. A string that the trace lacks is added."""
         known = self.trace.strings.find(text)
         if known is not None:
             return known
@@ -194,7 +195,7 @@ class Database:
         return self._more.setdefault(text, unused)
 
     def gpu_ids(self, devices: np.ndarray) -> list[int]:
-        """The numbers of GPUs: those of CUDA, or unused ones if another process has the same number."""
+        """The numbers of GPUs: the CUDA ordinal, or an unused number if a GPU of another process has that ordinal."""
         return [self._gpus[key] for key in devices[["process", "device"]].tolist()]
 
     @cached_property
@@ -286,7 +287,7 @@ class Database:
         self.add("PROCESSES", columns, rows)
 
     def _name_domains(self) -> None:
-        """Write the NVTX domains that each process uses. The id of a domain is that of its name."""
+        """Write the NVTX domains that each process uses. The id of a domain is the id of its name."""
         used: set[tuple[int, int]] = set()
         for name in ("nvtx_ranges", "nvtx_marks", "nvtx_categories"):
             for rows in self.trace.blocks(name):
@@ -309,8 +310,8 @@ class Database:
 
 
 def _process_id(process: Process) -> int:
-    """The serialized id of a process, which in nsys contains machine, process and thread. Each process gets its own
-    machine number, because processes of several machines may have the same process id."""
+    """The serialized id of a process. In nsys it contains machine, process and thread. Each process gets a machine
+    number of its own, because processes of several machines may have the same process id."""
     return (process.index + 1) << 48 | (process.pid & THREADS) << THREAD_BITS
 
 
@@ -319,7 +320,8 @@ def _integers(*names: str) -> dict[str, str]:
 
 
 def _utc(ns: int) -> str:
-    """A time of the wall clock (ns since 1970) in UTC, to the second; "" if no calendar has it."""
+    """Format a time of the wall clock (ns since 1970) in UTC, to the second. Returns "" for times outside the
+    calendar."""
     try:
         time = datetime.fromtimestamp(ns // 10**9, timezone.utc)
         return time.strftime("%Y-%m-%dT%H:%M:%S")
@@ -329,13 +331,13 @@ def _utc(ns: int) -> str:
 
 def _listed(values: np.ndarray) -> list[object]:
     if values.dtype == np.uint64:
-        values = values.astype(np.int64)  # SQLite's integers are signed
+        values = values.astype(np.int64)  # integers of SQLite are signed
     listed: list[object] = values.tolist()
     return listed
 
 
 def _where(known: np.ndarray, values: np.ndarray) -> Iterable[object]:
-    """The values, NULL where they are unknown."""
+    """The values, with NULL in place of unknown ones."""
     if not known.any():
         return repeat(None, len(values))
     listed = _listed(values)
@@ -345,7 +347,7 @@ def _where(known: np.ndarray, values: np.ndarray) -> Iterable[object]:
 
 
 def _or_null(values: np.ndarray) -> Iterable[object]:
-    """The values, NULL instead of 0, which means none."""
+    """The values, with NULL in place of 0, which means none."""
     return _where(values != 0, values)
 
 
@@ -397,7 +399,7 @@ def _calls(database: Database, rows: np.ndarray) -> _Columns:
 
 
 def _events(database: Database, rows: np.ndarray) -> _Columns:
-    """The common columns of marks and ranges."""
+    """The columns that marks and ranges have in common."""
     columns: _Columns = {"domainId": rows["domain"]}
     for kind, (column, dtype) in nsys.PAYLOADS.items():
         known = rows["payload_type"] == kind
@@ -488,7 +490,7 @@ _MORE: dict[SqlTable, Callable[[Database, np.ndarray], _Columns]] = {
 
 
 def _tables(name: str, rows: np.ndarray) -> Iterator[tuple[SqlTable, np.ndarray]]:
-    """Split the rows of a table of the trace by the table of the database."""
+    """Split the rows of a table of the trace by the table of the database that they go into."""
     if name == "unified_memory":
         kinds = rows["kind"]
         on_cpu = (

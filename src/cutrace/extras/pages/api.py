@@ -1,4 +1,4 @@
-"""The page of a trace and flame graphs as functions; :mod:`cutrace` exports them."""
+"""Functions that write the page of a trace and return flame graphs; :mod:`cutrace` exports them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .view import SHOWN, flame_html, html
 @dataclass(frozen=True, repr=False)
 class FlameGraph:
     """GPU time by path of ranges, or of Python frames, down to kernels. ``root`` is the frame around all others;
-    docs/internals/view.md defines the figures of a frame. ``coverage`` is a sentence that says how much of the GPU time
-    has a range; None without ranges, and for Python frames. It shows itself in a notebook."""
+    docs/internals/view.md defines the figures of a frame. ``coverage`` is a sentence on how much of the GPU time has a
+    range. It is None without ranges, and for Python frames. A notebook displays the graph."""
 
     root: Frame
     by: FramesBy = "range"
@@ -35,7 +35,7 @@ class FlameGraph:
         return f"<FlameGraph of {count_of(frames, 'frame')}, {format_duration(self.root.gpu_ns)} of GPU time>"
 
     def _repr_html_(self) -> str:
-        # In a frame, the style and the script of the page do not meet those of the notebook.
+        # An iframe separates the style and the script of the page from those of the notebook.
         page = flame_html(self.root, self.by, self.coverage)
         return f'<iframe srcdoc="{escape(page)}" width="100%" height="420" frameborder="0"></iframe>'
 
@@ -51,12 +51,12 @@ def flame(
 ) -> FlameGraph:
     """Return the flame graph of a trace: GPU time by NVTX range and operator, down to kernels.
 
-    :param names: kernels by ``stable`` names, or by ``full`` ones with template arguments.
-    :param by: ``range``, or ``stack``: the Python frames of the launching calls take the place of ranges and operators.
-    :param ranges: with ``own`` NVTX ranges contain the work of their own thread only.
-    :param clock: align several files, or ``keep`` their times, as in :func:`cutrace.load`.
+    :param names: how kernels are named: ``stable``, or ``full`` with template arguments.
+    :param by: ``range``, or ``stack`` for the Python frames of the launching calls in place of ranges and operators.
+    :param ranges: ``adopted``, or ``own`` for NVTX ranges that contain only the work of their own thread.
+    :param clock: ``align`` the times of several files, or ``keep`` them, as in :func:`cutrace.load`.
 
-    Raises :class:`CutraceError` for stacks of a trace that has none.
+    Raises :class:`CutraceError` when stacks are requested and the trace has none.
     """
     options = StatsOptions(
         normalize_kernel if names == "stable" else demangle, ranges=ranges
@@ -78,9 +78,9 @@ def view(
     """Write one page (``.html``) of a trace: timeline, flame graph, kernels, copies, idle time, memory. It needs no
     server and no network.
 
-    :param other: an earlier trace: the flame graph shows the change from it, by path.
-    :param ranges: with ``own`` NVTX ranges contain the work of their own thread only.
-    :param clock: align several files, or ``keep`` their times, as in :func:`cutrace.load`.
+    :param other: an earlier trace. The flame graph then shows the change from it, by path.
+    :param ranges: ``adopted``, or ``own`` for NVTX ranges that contain only the work of their own thread.
+    :param clock: ``align`` the times of several files, or ``keep`` them, as in :func:`cutrace.load`.
 
     Raises :class:`CutraceError` when the destination does not end in ``.html`` or cannot be written.
     """

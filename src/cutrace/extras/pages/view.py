@@ -1,7 +1,7 @@
 """A capture as one self-contained HTML page: timeline, flame graph, kernels, copies, idle time, memory.
 
-The size of the page does not grow with the number of records: times are in parts of equal length, and tables, lanes and
-frames have limits.
+The size of the page does not grow with the number of records. Charts divide time into parts of equal length, and
+tables, lanes and frames have limits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ...units import count_of, format_duration
 
 _FOLDER = Path(__file__).parent
 
-# The statistics that the page shows as tables behind the flame graph.
+# The statistics that the page shows as tables after the flame graph.
 _TABLES = (CUDA_GPU_KERN_SUM, GRAPH_SUM, CUDA_GPU_MEM_TIME_SUM)
 #: The collections that the page shows.
 SHOWN: tuple[StatsCollection[Any], ...] = (
@@ -44,7 +44,7 @@ SHOWN: tuple[StatsCollection[Any], ...] = (
     *CUDA_GPU_MEM_TIME_SUM.collections,
     *MEMORY_SUM.collections,
 )
-# The tables whose rows the head of the page counts, with the noun of a row.
+# The tables whose rows are counted in the head of the page, with the noun for a row.
 _COUNTED = {
     "kernels": "kernel",
     "memcpys": "copy",
@@ -64,7 +64,7 @@ _REASONS = {
     "dependency": "waits for another stream",
     "other": "other",
 }
-# The colours of changes of GPU time; the shades between them are changes between them.
+# The colours of changes of GPU time. Changes between these have the shades between them.
 _CHANGES = {
     "gone": "gone",
     "less": "half",
@@ -80,8 +80,9 @@ def html(
     name: str,
     before: tuple[Frame, str] | None = None,
 ) -> str:
-    """The page of a trace, of which :data:`SHOWN` was collected. ``name`` says what it is of. With ``before``, the root
-    of the flame graph of an earlier trace and its name, the flame graph shows what changed."""
+    """The page of a trace. ``collected`` has the results of :data:`SHOWN`. ``name`` is the name of the source.
+    ``before`` is the root of the flame graph of an earlier trace, and its name; with it, the flame graph shows what
+    changed."""
     view = View(trace, collected)
     flame = frames(collected[PATHS])
     flame_title = "GPU time by range"
@@ -112,7 +113,7 @@ def html(
 
 
 def flame_html(flame: Frame, by: FramesBy = "range", covered: str | None = None) -> str:
-    """A page with nothing but a flame graph. ``covered`` says how much of the GPU time has a range."""
+    """A page with only a flame graph. ``covered`` says how much of the GPU time has a range."""
     about = f"{count_of(flame.operations, 'operation')}, {duration(flame.gpu_ns)} of GPU time"
     if by == "range":
         title = "GPU time by range"
@@ -153,7 +154,7 @@ def _about(trace: Trace) -> Iterator[str]:
 
 
 def _timeline(view: View) -> str:
-    """The busy share of each GPU and of its busiest streams, and the memory that is held."""
+    """The chart of the busy share of each GPU and its busiest streams, and of the held memory."""
     uses = view.collected[BUSY]
     memories = view.collected[MEMORY_LEVELS]
     if not uses and not memories:
@@ -206,7 +207,7 @@ def _busy_lane(view: View, use: BusyUse) -> dict[str, Any]:
 
 
 def _memory_lane(view: View, levels: MemoryLevels) -> dict[str, Any]:
-    """The memory that is held as a lane of charts.js."""
+    """The held memory as a lane of charts.js."""
     first, last = work_span(view.trace)
     span = max(last - first, 1)
     most = max(levels.highest)
@@ -239,14 +240,14 @@ def _svg(content: str) -> str:
 
 
 def _of_process(view: View, process: int) -> str:
-    """The process of a lane as the end of its label, if several processes used GPUs."""
+    """The name of a lane's process, which ends the label of the lane if several processes used GPUs."""
     if _several(view):
         return f", {view.process(process)}"
     return ""
 
 
 def _several(view: View) -> bool:
-    """Whether several processes used GPUs, so that their names are needed."""
+    """Whether several processes used GPUs, so that labels need their names."""
     return len({use.process for use in view.collected[STREAMS]}) > 1
 
 
@@ -258,7 +259,8 @@ def _share(share: float) -> str:
 
 
 def _report(view: View, statistic: Statistic, picture: str = "") -> str:
-    """A report as a table, with ``picture`` above. Columns that may be omitted are, but for the process if needed."""
+    """A report as a table, with ``picture`` above. Spare columns are left out, except for the process if it is
+    needed."""
     made = statistic.table(view)
     needed = ""
     if _several(view):
@@ -275,7 +277,8 @@ def _report(view: View, statistic: Statistic, picture: str = "") -> str:
 
 
 def _idle(view: View) -> str:
-    """The shares of the time of each stream in which it was busy, or idle for each reason, and the same as a table."""
+    """For each stream, the share of the time in which it was busy, and in which it was idle for each reason. Shown as a
+    chart and as a table."""
     uses = sorted(view.collected[STREAMS], key=lambda use: use.busy, reverse=True)
     if not uses:
         return ""
@@ -312,8 +315,8 @@ def _idle_lane(view: View, use: StreamUse) -> str:
 
 
 def flame_section(before: Frame | None, covered: str | None = None) -> str:
-    """The place of the flame graph, which the script of the page draws from the element ``frames``. ``covered`` says
-    how much of the GPU time has a range."""
+    """The element of the flame graph. The script of the page draws it from the element ``frames``. ``covered`` says how
+    much of the GPU time has a range."""
     widths = {"gpu": "GPU time", "cpu": "CPU time"}
     colours = ""
     scale = ""
@@ -325,7 +328,7 @@ def flame_section(before: Frame | None, covered: str | None = None) -> str:
             steps += f"<span><i class={name}></i>{words}</span>"
         scale = f"<p class=legend>GPU time compared with before: {steps}</p>\n"
     buttons = ""
-    pressed = "true"  # the first width is chosen at the start
+    pressed = "true"  # the first width is selected initially
     for key, words in widths.items():
         buttons += f'<button type=button data-width="{key}" aria-pressed={pressed}>{words}</button>'
         pressed = "false"
@@ -342,10 +345,11 @@ def flame_section(before: Frame | None, covered: str | None = None) -> str:
 
 
 def flame_data(flame: Frame, before: Frame | None = None) -> dict[str, Any]:
-    """The largest frames as JSON values: ``names``, and a flat list of numbers for each frame in ``frames``, parents
-    first: depth, name, kind, GPU time (ns), operations, CPU time (ns), and with ``before`` these three there."""
+    """The largest frames as JSON values. ``names`` are all names. ``frames`` has a list of numbers for each frame,
+    parents first: depth, index of the name, kind, GPU time (ns), operations and CPU time (ns). With ``before``, the
+    last three follow for the earlier trace."""
     both = _merged(flame, before)
-    # GPU time and CPU time, now and before.
+    # The indices of GPU time and CPU time, now and before.
     measures = [0, 2]
     if before is not None:
         measures = [0, 2, 3, 5]
@@ -355,7 +359,7 @@ def flame_data(flame: Frame, before: Frame | None = None) -> dict[str, Any]:
     for *_, use in both:
         shares = [use[at] / whole for at, whole in wholes.items()]
         weights.append(max(shares))
-    # A frame is never larger than the one around it, and comes after it: so its parent is kept too.
+    # A frame comes after its parent and is never larger, so a kept frame has its parent, too.
     order = sorted(range(len(both)), key=lambda number: -weights[number])
     kept = sorted(order[:_FRAMES])
     names: dict[str, int] = {}
@@ -375,7 +379,8 @@ def flame_data(flame: Frame, before: Frame | None = None) -> dict[str, Any]:
 def _merged(
     flame: Frame, before: Frame | None
 ) -> list[tuple[int, str, str, list[int]]]:
-    """All frames of both graphs, parents first and large ones before small ones: depth, name, kind, figures."""
+    """All frames of both graphs as depth, name, kind and figures. Parents come first, and large frames before small
+    ones."""
     out: list[tuple[int, str, str, list[int]]] = []
     stack: list[tuple[int, Frame | None, Frame | None]] = [(0, flame, before)]
     while stack:

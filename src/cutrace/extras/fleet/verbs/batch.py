@@ -58,7 +58,7 @@ def _reports() -> list[str]:
     "--job",
     default="",
     metavar="NAME",
-    help="Job of all FILEs; else the one in FILE, or its folder.",
+    help="Job of all FILEs; by default the job in FILE, or its folder.",
 )
 @click.option(
     "--name",
@@ -86,7 +86,7 @@ def batch(
     quiet: bool,
     **how: Any,
 ) -> int:
-    """Report over FILE..., the traces of many ranks or runs. `all` is all reports that have what they need.
+    """Report over FILE..., the traces of many ranks or runs. `all` runs every report that has what it needs.
 
     Each FILE is read once, by one of several processes; the folder keeps the partial results as Parquet, and a second
     run reads only new and changed files. A FILE that is damaged or lacks records is listed,

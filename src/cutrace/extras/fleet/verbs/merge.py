@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command()
 @options.sources()
 @options.output(
-    "What to write: a capture (.bin), an archive of one trace a file for Perfetto (.tar), or any format that "
+    "What to write: a capture (.bin), an archive for Perfetto with a trace for each FILE (.tar), or any format that "
     "`cutrace convert` writes."
 )
 @options.format
@@ -45,10 +45,11 @@ def merge(
     quiet: bool,
     **request: Any,
 ) -> None:
-    """Put FILE..., one of each rank or machine, on the timeline of the first.
+    """Put FILE..., one for each rank or machine, on the timeline of the first.
 
-    Files of one machine share its clock; machines are aligned by their wall clocks, if there are clock snapshots. A
-    line for each file says how, and how well. Ranks get the names given, or the rank in the file, or the file's name.
+    Files of one machine share its clock. Machines are aligned by their wall clocks, if there are clock snapshots. A
+    line for each file says how it was aligned, and how well. A rank is named by --name, else by the rank in its file,
+    else by the name of its file.
     """
     if names and ranks:
         raise click.UsageError("--name and --ranks exclude each other")

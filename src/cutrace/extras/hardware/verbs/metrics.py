@@ -34,12 +34,12 @@ def _of_a_chip(function: Callable[..., Any]) -> Callable[..., Any]:
         "--cupti",
         type=options.FILE,
         metavar="LIB",
-        help="The libcupti to ask; else the one found.",
+        help="The libcupti to ask; by default the one that a recording uses.",
     )
     chip = click.option(
         "--chip",
         metavar="NAME",
-        help="The chip, e.g. GH100; else that of the first GPU here.",
+        help="The chip, e.g. GH100; by default that of the first GPU here.",
     )
     return chip(cupti(function))
 

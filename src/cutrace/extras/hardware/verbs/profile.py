@@ -39,13 +39,13 @@ _MAX_KERNELS = 5
 @click.option(
     "--metrics",
     metavar="SET|NAME,...",
-    help="What to count: sets and names of `cutrace metrics`, why unless given, overview with --ranges. "
-    "With --lines, names of `cutrace metrics list --lines`, instructions of warps and threads unless given.",
+    help="What to count: sets and names from `cutrace metrics`; by default the set why, with --ranges the set "
+    "overview. With --lines, names from `cutrace metrics list --lines`; by default instructions of warps and threads.",
 )
 @click.option(
     "--kernel",
     metavar="NAME",
-    help="Kernels of this name, as in `cutrace slice`; else all.",
+    help="Kernels of this name, as in `cutrace slice`; by default all.",
 )
 @click.option(
     "--nvtx",
@@ -73,17 +73,17 @@ _MAX_KERNELS = 5
 @click.option(
     "--caches",
     type=click.Choice(["flush", "keep"]),
-    help="Flush the caches of the GPU before each pass of a launch (the default), or before each range, or keep what "
-    "is in them (the default of --ranges).",
+    help="Flush the caches of the GPU before each pass of a launch or before each range, or keep their contents. By "
+    "default launches flush them, and --ranges keeps them.",
 )
 @options.form(["table", "csv", "json", "markdown"])
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> int:
     """Run COMMAND twice: once to record it, once to count hardware metrics of the chosen launches or ranges.
 
-    In the second run each chosen launch is replayed once for each pass of the metrics, and its memory is restored in
-    between, so COMMAND computes the same. With --lines nothing is replayed: the launches run with code that counts its
-    own instructions, and COMMAND runs once more for each kernel. The times in the capture are those of the first run.
+    The second run replays each chosen launch once for each pass of the metrics. It restores the memory in between, so
+    COMMAND computes the same results. With --lines nothing is replayed: the launches run with code that counts its own
+    instructions, and COMMAND runs once more for each kernel. The times in the capture are those of the first run.
     --skip and --count apply to each process. COMMAND has to launch the same work in all runs. The exit status is that
     of COMMAND.
 
@@ -109,7 +109,7 @@ def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> in
         if form == "table":
             tables = [_hottest(table) for table in tables]
             say(
-                f"{_MAX_LINES} lines at most; `cutrace stats --report instruction_line_sum {output}` has all"
+                f"only {_MAX_LINES} lines are shown; `cutrace stats --report instruction_line_sum {output}` has all"
             )
     elif form == "table":
         tables = [_named_once(table) for table in tables]
@@ -136,7 +136,9 @@ def _put_answers(output: Path, form: str) -> None:
     put(why_text.render(first, form, terminal_width()))
     left = len(answers) - _MAX_KERNELS
     if left > 0:
-        say(f"{_MAX_KERNELS} kernels at most; `cutrace why {output}` has {left} more")
+        say(
+            f"only {_MAX_KERNELS} kernels are shown; `cutrace why {output}` has {left} more"
+        )
     say(*losses)
 
 

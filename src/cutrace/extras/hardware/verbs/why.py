@@ -25,14 +25,14 @@ _MOST = 20
 @click.option(
     "--kernel",
     metavar="NAME",
-    help="Kernels of this name, as in `cutrace slice`; else all.",
+    help="Kernels of this name, as in `cutrace slice`; by default all.",
 )
 @options.clock
 @click.option(
     "--format",
     "form",
     type=click.Choice(["table", "markdown", "json"]),
-    help="What to print: table unless a page is written.",
+    help="What to print; by default table, or nothing if a page is written.",
 )
 def why(
     capture: Path,
@@ -64,7 +64,7 @@ def why(
         left = len(found.answers) + len(found.changes) - _MOST
         if left > 0:
             say(
-                f"{_MOST} kernels at most; -o PAGE.html has {left} more, --kernel chooses"
+                f"only {_MOST} kernels are shown; -o PAGE.html has {left} more, and --kernel selects kernels"
             )
     say(*found.notes)
     if output is not None:
