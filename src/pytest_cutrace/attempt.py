@@ -30,7 +30,7 @@ from cutrace.golden.decide import (
 )
 from cutrace.golden.model import plain
 from cutrace.reports import jsonfile
-from cutrace.reports.causes import cause_of, repeated_failure
+from cutrace.reports.causes import NAMED, cause_of, repeated_failure
 from cutrace.reports.model import AddedWork, Case
 from cutrace.reports.text import Line, failure_lines
 from cutrace.reports.text import plain as plain_lines
@@ -77,6 +77,8 @@ class Attempt(Tracer):
         self.user: dict[str, Any] = {}
         #: The failure of the comparison, as styled lines.
         self.styled: list[Line] = []
+        #: Whether the block of its cause in the footer is all that is shown of the failure.
+        self.summed_up = False
         #: Whether a report of the call, or of a subtest, failed.
         self.failed = False
         #: Whether a part of the test, such as a subtest, was skipped.
@@ -377,8 +379,10 @@ class Attempt(Tracer):
         """The lines with which the test fails."""
         case = self._case(state=State.GATED)
         self._cause = cause_of(case)
-        first = self.context.first_failures.get(self._cause, case.nodeid)
+        failures = self.context.failures.get(self._cause, {case.nodeid: None})
+        first = next(iter(failures))
         if first != case.nodeid:
+            self.summed_up = len(failures) >= NAMED
             return repeated_failure(case, argument(first, self.context.config))
         self._tell_of_left_threads()
         self.added = self._added(case)
@@ -482,7 +486,7 @@ class Attempt(Tracer):
         self.captures.release(self.runs)
         if self._cause and self.outcome == "failed":
             # Tests that are expected to fail show no block to refer to.
-            self.context.first_failures.setdefault(self._cause, case.nodeid)
+            self.context.failures.setdefault(self._cause, {})[case.nodeid] = None
         return case
 
     def _skip_partly(self) -> None:

@@ -37,8 +37,8 @@ class SessionContext:
         #: Whether a file of ids exists. An id stays the same if its test removes the file.
         self._in_rootdir = functools.cache(self._is_in_rootdir)
         self.relative = functools.cache(self._relative)
-        #: The id of the first failed test of each cause in this process.
-        self.first_failures: dict[str, str] = {}
+        #: The ids of the failed tests of each cause in this process, in the order of their failures.
+        self.failures: dict[str, dict[str, None]] = {}
         #: The tests whose artifacts are kept, by cause.
         self._kept: dict[str, set[str]] = {}
 

@@ -307,6 +307,9 @@ class Session:
             attempt.duration_s = report.duration
             if attempt.styled and report.failed:
                 report.cutrace_lines = attempt.styled
+                if attempt.summed_up:
+                    # As pytest's debugger does for failures that it has shown: it leaves them out of FAILURES.
+                    report._pdbshown = True
         if report.when == "teardown":
             case = self._case(item, attempt, report)
             if attempt is not None:
