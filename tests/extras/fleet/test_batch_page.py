@@ -73,6 +73,17 @@ def test_the_index_links_sentences_to_pages_and_none_of_them_is_markup():
     assert EVIL not in text
 
 
+def test_a_report_without_rows_is_not_one_in_which_nothing_stands_out():
+    columns = (Column("rank", "text"),)
+    empty = Result([Table("m", "Memory", columns, [])])
+    full = Result([Table("t", "All ranks", columns, [("rank 0",)])])
+    assert "<p>No file has records for this report.</p>" in html(empty, "3 files")
+    assert "No file has records" not in html(full, "3 files")
+    text = index_html({"kernels": full, "memory": empty}, "3 files")
+    headings = re.findall(r'<h2>([^<]*)</h2><ul><li><a href="(.*?)"', text)
+    assert headings == [("Nothing stands out", "kernels.html"), ("No records", "memory.html")]
+
+
 def test_a_page_links_to_those_beside_it():
     table = Table("t", "All ranks", (Column("rank", "text"),), [("rank 0",)])
     text = html(Result([table]), "3 files", "gaps", ["kernels", "gaps"])

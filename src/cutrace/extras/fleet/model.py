@@ -276,14 +276,18 @@ class Result:
     missing: list[str] = field(default_factory=list)
     ahead: dict[PartIdentity, int] = field(default_factory=dict)
 
+    @property
+    def empty(self) -> bool:
+        """Whether no file has rows for the report."""
+        return not any(table.rows for table in self.tables)
+
 
 @dataclass(frozen=True)
 class BatchReport:
     """A report. ``map`` returns a small Arrow table for a rank. The size of the table depends on names, bins and
     collective calls, not on the number of rows. ``collects`` lists what ``map`` gets from the rank; one pass over the
     trace serves all reports. ``reduce`` gets the parts in the order of job and rank, and may read them repeatedly.
-    ``needs`` are the fields of :class:`BatchOptions` that the report requires; it accepts no others.
-    :class:`BatchOptions` that must be given; others must not."""
+    ``needs`` are the fields of :class:`BatchOptions` that the report requires; it accepts no others."""
 
     name: str
     title: str

@@ -40,6 +40,8 @@ def html(
     """The page of a report. ``about`` names its sources. ``pages`` are the names of all reports in the folder,
     including its own ``name``."""
     parts = [_links(pages, name), _sentences(result.sentences)]
+    if result.empty:
+        parts.append("<p>No file has records for this report.</p>")
     for number, picture in enumerate(result.pictures):
         chart = None
         if _has_values(picture):
@@ -53,20 +55,21 @@ def html(
 
 
 def index_html(results: Mapping[str, Result], about: str) -> str:
-    """The index page of several reports, by name. Their sentences link to their pages. ``about`` is as in :func:`html`.
-    :func:`html`."""
+    """The index page of several reports, by name. Their sentences link to their pages. ``about`` is as in :func:`html`."""
     parts = []
-    quiet = []
+    without: dict[str, str] = {"Nothing stands out": "", "No records": ""}
     for name, result in results.items():
         title = result.tables[0].title
         if not result.sentences:
-            quiet.append(f"<li>{_link(name, title)}</li>")
+            heading = "No records" if result.empty else "Nothing stands out"
+            without[heading] += f"<li>{_link(name, title)}</li>"
             continue
         count = count_of(len(result.sentences), "finding")
         parts.append(f"<h2>{_link(name, title)} <small>{count}</small></h2>")
         parts.append(_sentences(result.sentences, name))
-    if quiet:
-        parts.append(f"<h2>Nothing stands out</h2><ul>{''.join(quiet)}</ul>")
+    for heading, items in without.items():
+        if items:
+            parts.append(f"<h2>{heading}</h2><ul>{items}</ul>")
     return _page("Reports over many traces", about, parts)
 
 
