@@ -73,6 +73,16 @@ def test_the_index_links_sentences_to_pages_and_none_of_them_is_markup():
     assert EVIL not in text
 
 
+def test_many_sentences_are_folded_so_that_charts_are_seen():
+    table = Table("t", "All ranks", (Column("rank", "text"),), [("rank 0",)])
+    sentences = [f"rank {rank}: slow" for rank in range(45)]
+    for text in (html(Result([table], sentences), "a file"), index_html({"t": Result([table], sentences)}, "a file")):
+        shown, folded = text.split("<details>")
+        assert shown.count(": slow") == 10
+        assert folded.count(": slow") == 35
+        assert "<summary>and 35 more</summary>" in folded
+
+
 def test_a_report_without_rows_is_not_one_in_which_nothing_stands_out():
     columns = (Column("rank", "text"),)
     empty = Result([Table("m", "Memory", columns, [])])

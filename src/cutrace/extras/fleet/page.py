@@ -19,6 +19,8 @@ _SHARED = ("charts", "tables")
 
 # The most rows of a table on a page.
 _ROWS = 200
+# The most sentences that are not folded: more would hide the charts below them.
+_UNFOLDED = 10
 # The number of cell levels below the first percentile, and above the second one.
 _TAIL = 27
 # The number of cell levels between the percentiles.
@@ -55,7 +57,8 @@ def html(
 
 
 def index_html(results: Mapping[str, Result], about: str) -> str:
-    """The index page of several reports, by name. Their sentences link to their pages. ``about`` is as in :func:`html`."""
+    """The index page of several reports, by name. Their sentences link to their pages. ``about`` is as in
+    :func:`html`."""
     parts = []
     without: dict[str, str] = {"Nothing stands out": "", "No records": ""}
     for name, result in results.items():
@@ -99,14 +102,24 @@ def _links(pages: Sequence[str], current: str) -> str:
 
 
 def _sentences(sentences: Sequence[str], name: str = "") -> str:
-    """An HTML list of sentences. With ``name``, each links to the page of this report."""
-    items = ""
+    """An HTML list of sentences, of which all but the first ones are folded. With ``name``, each links to the page of
+    this report."""
+    items = []
     for sentence in sentences:
         content = escaped(sentence)
         if name:
             content = _link(name, sentence)
-        items += f"<li>{content}</li>"
-    return f"<ul class=sentences>{items}</ul>"
+        items.append(f"<li>{content}</li>")
+    shown = _list(items[:_UNFOLDED])
+    others = items[_UNFOLDED:]
+    if not others:
+        return shown
+    summary = f"and {len(others):,} more"
+    return f"{shown}<details><summary>{summary}</summary>{_list(others)}</details>"
+
+
+def _list(items: Sequence[str]) -> str:
+    return f"<ul class=sentences>{''.join(items)}</ul>"
 
 
 def _link(name: str, text: str, mark: str = "") -> str:
