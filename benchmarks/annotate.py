@@ -1,7 +1,7 @@
 """Measure what ranges around Python functions (``--annotate``) cost: nanoseconds of processor time a call.
 
 Each interpreter runs a program with and without annotation, in alternating rounds, and the lowest value of all rounds
-counts. A recording runs in both. Prints one JSON line for each interpreter. Needs no GPU::
+counts. Both variants are recorded. Prints one JSON line for each interpreter. Needs no GPU::
 
     python benchmarks/annotate.py --python python3.11 --python python3.13 --out annotate.json
 """
@@ -78,7 +78,7 @@ print(json.dumps(result))
 
 
 def run(python: str, annotated: bool) -> dict[str, float]:
-    """The nanoseconds a call of each kind, by one process."""
+    """Run one process. Returns the nanoseconds of each kind of call."""
     with tempfile.TemporaryDirectory() as folder:
         capture = Path(folder, "run.bin")
         arguments = [str(capture), str(annotate.__file__), str(collector_path()), str(int(annotated))]
@@ -107,7 +107,7 @@ def measure(python: str, rounds: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = options.parser(__doc__, rounds=3, out=None)
-    parser.add_argument("--python", action="append", help="an interpreter; this one unless given")
+    parser.add_argument("--python", action="append", help="an interpreter; by default the one that runs this")
     args = parser.parse_args()
     results = []
     for python in args.python or [sys.executable]:

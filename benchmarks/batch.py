@@ -1,21 +1,22 @@
-"""Report over a thousand simulated ranks with `cutrace batch`, and compare what it says with what was planted.
+"""Report over a thousand simulated ranks with `cutrace batch`, and compare its sentences with the planted faults.
 
     python benchmarks/batch.py --ranks 1024 [--copies 16] [--large 10000000] [--rounds 3] [--out results.json]
 
-Simulates a job (benchmarks/simulate_ranks.py), and 64 runs of one rank each, of which half have a slower kernel and two
-others differ as a whole. Then:
+Simulates a job (benchmarks/simulate_ranks.py), and 64 runs of one rank each. Half of the runs have a slower kernel, and
+two other runs differ as a whole. The result has these parts:
 
-* ``found``: each planted fact is found, and ``invented`` lists sentences about anything else.
-* ``same_bytes``: all modes write the same parts and pages, and also when a worker is killed in the middle.
-* ``seconds`` of each mode, for the report ``collectives``, the start of workers included.
-* ``worker_mib``: the peak memory of a worker, also for a capture with ``--large`` rows.
+* ``found``: whether each planted fact is found. ``invented`` lists sentences about anything else.
+* ``same_bytes``: whether all modes write the same parts and pages, even if a worker is killed in the middle.
+* ``seconds``: the time of each mode for the report ``collectives``, including the start of workers.
+* ``worker_mib``: the peak memory of a worker, also for one capture with ``--large`` rows.
 * ``dask``: the time on a running cluster with one worker and with two, on fewer and longer captures. It is the lowest
-  of the rounds, which alternate. ``idle`` is the share of time in which the cores of the machine were idle meanwhile.
+  of the rounds, which alternate. ``idle`` is the share of this time in which the cores of the machine were idle.
 * ``all``: the time of `cutrace batch NAME` for each report that needs no option, and of `cutrace batch all`, on 64
-  ranks, as whole commands. It is the lowest of the rounds, which alternate. The time of the processors depends less on
-  other work on the machine. ``times`` and ``cpu_times`` are those of all, divided by the dearest one.
-* ``scale``: `cutrace batch all` on ``--scale`` ranks of two copies: the peak memory of the calling process and of a
-  worker, the time, and that of a second run, which skips all files.
+  ranks, as whole commands. It is the lowest of the rounds, which alternate. Processor time is given too, because it
+  depends less on other work on the machine. ``times`` and ``cpu_times`` are the times of ``all``, divided by those of
+  the most expensive single report.
+* ``scale``: `cutrace batch all` on ``--scale`` ranks of two copies. It has the peak memory of the calling process and
+  of a worker, the time, and the time of a second run, which skips all files.
 
 ``--only`` names some of these parts. Needs pyarrow and distributed. Prints one JSON line; ``--out`` adds it to the
 results in a file.
@@ -50,7 +51,8 @@ MEMORY_MIB, CLIENT_MIB, SPEEDUP, ALL_TIMES = 300, 2048, 1.6, 1.3
 ALL_RANKS, ALL_COPIES = 64, 16
 PARTS = ("job", "runs", "modes", "large", "dask", "all", "scale")
 REPORTS = ("kernels", "collectives", "utilization", "gaps", "overlap")
-# Runs a batch in a process of its own. Prints the peak memory (MiB) of the process and of its workers, and the seconds.
+# Runs a batch in a process of its own. Prints the peak memory (MiB) of the process, that of its workers, and the
+# seconds.
 BATCH = """
 import json, resource, sys, time
 import cutrace
@@ -65,7 +67,7 @@ print(json.dumps([*peaks, seconds]))
 
 
 def named(sentences: Sequence[str], words: str) -> set[str]:
-    """The ranks or runs of the sentences with these words."""
+    """The ranks or runs named by the sentences that contain ``words``."""
     found = set()
     for sentence in sentences:
         first, _, last = sentence.split(":")[0].partition(" to ")
@@ -90,7 +92,7 @@ def check_job(paths: Sequence[Path], facts: Facts, folder: Path, mode: str) -> d
     kinds = ("kernels take", "late to a collective", ": clock ")
     others = [text for report in ("kernels", "collectives") for text in said[report]]
     invented = [text for text in others if not any(kind in text for kind in kinds)]
-    # Late ranks have longer gaps, and only they.
+    # Late ranks, and only these, have longer gaps.
     invented += [text for text in said["gaps"] if text.split(" GPU")[0] not in slow | stalled]
     return summary(checks, invented)
 
@@ -105,7 +107,7 @@ def check_runs(folder: Path, count: int, copies: int, mode: str) -> dict[str, An
     half = count // 2
     before = [run(number, "old") for number in range(half)]
     after = [run(number, "new", regression=SLOWER) for number in range(half, count)]
-    # Other numbers than those of `before` and `after`: a recording counts once.
+    # The numbers differ from those of `before` and `after`, because a recording is counted once.
     odd = [run(count + number, "odd", slow={0: factor}) for number, factor in OUTLIERS.items()]
     compared = cutrace.batch("regressions", after, folder / "out", baseline=before, mode=mode).sentences
     differing = cutrace.batch("outliers", [*before, *odd], folder / "out", mode=mode).sentences
@@ -135,7 +137,7 @@ def contents(folder: Path) -> str:
 
 
 class Killer:
-    """Kills a worker when a quarter of the files is done."""
+    """Kills a worker when a quarter of the files is finished."""
 
     def __init__(self) -> None:
         self.killed = 0
@@ -171,7 +173,7 @@ def peak_memory() -> Iterator[list[float]]:
 
 
 def check_modes(paths: Sequence[Path], folder: Path) -> dict[str, Any]:
-    """Run one report in all modes, and with a worker that is killed."""
+    """Run one report in all modes, and once with a worker that is killed."""
     killer, hashes, seconds = Killer(), {}, {}
     with peak_memory() as peak:
         for name, mode, progress in (
@@ -238,7 +240,7 @@ def speedup(paths: Sequence[Path], folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def all_reports(folder: Path, rounds: int) -> dict[str, Any]:
-    """The time of each report and of all, as commands."""
+    """The time of each report and of `all`, as commands."""
     simulate(folder / "all", ALL_RANKS, ALL_COPIES, Facts.of(ALL_RANKS))
     paths = [str(path) for path in sorted((folder / "all").rglob("*.bin"))]
     names = [*REPORTS, "outliers", "all"]

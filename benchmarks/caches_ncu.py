@@ -2,16 +2,16 @@
 
     python benchmarks/caches_ncu.py --out caches.json [--metrics SET,...] [--rounds 5]
 
-Runs ``workloads/twenty_kernels.py`` alone, under `cutrace profile --nvtx step2 --caches flush` and under ncu with its
-default control of caches, then both with the caches kept (``--cache-control none``). ncu runs ``--rounds`` times. Each
-metric of each launch is compared with ncu's runs:
+Runs ``workloads/twenty_kernels.py`` alone, under `cutrace profile --nvtx step2 --caches flush`, and under ncu with its
+default control of caches. Then both tools run with the caches kept (``--cache-control none``). ncu runs ``--rounds``
+times. Each metric of each launch is compared with ncu's runs:
 
 * a count (instructions, requests, sectors) is equal if ncu gives the same number;
 * bytes agree if they differ by at most 2 % from one of ncu's runs;
 * another value agrees if it is within 2 % or within ncu's own spread around its range.
 
-Also tells whether all runs computed the same, and the time of each command. Needs an NVIDIA GPU, ncu, PyTorch and
-Triton.
+Also reports whether all runs computed the same results, and the time of each command. Needs an NVIDIA GPU, ncu, PyTorch
+and Triton.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def by_ncu(names: list[str], caches: str, folder: Path) -> tuple[dict[str, Any],
         ["ncu", "--metrics", ",".join(names), "--nvtx", "--nvtx-include", "step2/", "--cache-control", CONTROL[caches],
          "--clock-control", "none", "-f", "-o", str(report), *PROGRAM]
     )  # fmt: skip
-    # ncu's tables show two decimals; its module has the full values.
+    # ncu's tables have two decimals; its Python module has the full values.
     sys.path += map(str, Path("/opt/nvidia/nsight-compute").glob("*/extras/python"))
     import ncu_report
 
@@ -84,7 +84,7 @@ def kind(metric: str) -> str:
 
 
 def compare(names: list[str], ours: list[Launch], theirs: list[list[Launch]]) -> list[dict[str, Any]]:
-    """A row for each metric of each launch, with ncu's range and whether ours agrees."""
+    """A row for each metric of each launch, with ncu's range and whether the value of cutrace agrees with it."""
     rows = []
     for number, (kernel, values) in enumerate(ours):
         for name in names:

@@ -1,25 +1,26 @@
-"""Measure how fast a capture becomes a Perfetto trace, how much memory that takes, and how large the trace is.
+"""Measure the conversion of a capture to a Perfetto trace: its time, its memory, and the size of the trace.
 
     python benchmarks/convert.py --events 10000000 [--capture tests/data/torch_step.bin] [--out results.json]
 
 Tiles a capture to that many rows. Each copy is later in time and has its own correlation ids and its own times, since
 equal copies would compress better than any recording. Each gap between two moments of the capture is scaled by a random
-factor (normal around 1, deviation 5 %, seeded), the same for all tables, so that nesting is kept; in the captures,
-durations of one kernel differ by some 3 %. Everything else repeats as in a program with a loop.
+factor (normal around 1, deviation 5 %, seeded). The factor is the same for all tables, so that nesting is kept. For
+comparison, durations of one kernel differ by about 3 % in the captures. Everything else repeats, as in a program with a
+loop.
 
 Each round converts in a fresh process that is pinned to one core, or to ``--cores``. ``seconds`` is the time of
-``import cutrace`` and ``cutrace.convert()`` in it, including imports, reading and writing; ``process_seconds`` adds the
-start and end of the interpreter. Both are medians of the rounds, as are ``user_seconds`` and ``system_seconds``, the
+``import cutrace`` and ``cutrace.convert()`` in it, including reading and writing. ``process_seconds`` adds the start
+and end of the interpreter. Both are medians of the rounds, as are ``user_seconds`` and ``system_seconds``, the
 processor time in the program and in the kernel. Files are in the page cache, in the folder TMPDIR. A first round is not
-counted. A virtual machine may have to ask its host for unused memory, which can take as long as the conversion and
-shows in ``system_seconds``: ``seconds_all`` has every round.
+counted. A virtual machine may have to ask its host for unused memory, which can take as long as the conversion. This
+shows in ``system_seconds``; ``seconds_all`` has every round.
 
-The traces do not carry the capture (``--no-capture``), except for ``with_capture``, which is the default of
+The traces do not contain the capture (``--no-capture``). Only ``with_capture`` does, which is the default of
 ``convert``; its ``reopen_seconds`` is the time of ``cutrace.load()`` on that trace, in a fresh process.
-``records_only`` is the same with ``--no-derived``.
+``records_only`` is the time with ``--no-derived``.
 
-``ratio_to_protobuf`` compares with writing the same events through the protobuf classes of the perfetto package, for a
-part of the rows. Prints one JSON line; ``--out`` adds it to the results in a file.
+``ratio_to_protobuf`` is the ratio to writing the same events through the protobuf classes of the perfetto package, for
+a part of the rows. Prints one JSON line; ``--out`` adds it to the results in a file.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ times = {"seconds": seconds, "user_seconds": usage.ru_utime, "system_seconds": u
 print(json.dumps(times | {"peak_rss_mib": peak / 1024}))
 """
 
-#: The factor of a copy's gaps: its deviation, and its bounds.
+#: The factors of gaps: their deviation, and their bounds.
 JITTER, FACTORS = 0.05, (0.75, 1.25)
 SEED = 2
 
@@ -73,7 +74,7 @@ def default_capture(folder: Path) -> Path:
 
 
 def tile(source: Path, target: Path, events: int) -> int:
-    """Write copies of a capture one after the other until there are ``events`` rows. Returns the number of rows."""
+    """Write copies of a capture, one after the other, until there are ``events`` rows. Returns the number of rows."""
     with cutrace.load(source) as trace:
         timed = [name for name, table in TABLES.items() if table.start_field]
         timeless = [
@@ -89,7 +90,7 @@ def tile(source: Path, target: Path, events: int) -> int:
             part = target.with_suffix(f".{process.index}")
             parts.append(part)
             with Writer(part, pid=process.pid, host=process.host, command=list(process.command)) as writer:
-                # Texts keep the ids of the trace, since the writer numbers them in the same order.
+                # Strings keep the ids of the trace, because the writer numbers them in the same order.
                 for text in list(trace.strings)[1:]:
                     writer.string(text)
                 writer.rows("launches", trace.launches[1:])
@@ -119,13 +120,13 @@ def _times(rows: np.ndarray) -> list[str]:
 
 
 def _moments(tables: list[np.ndarray]) -> np.ndarray:
-    """Return all times of a capture, sorted and unique; 0, the unknown time, is the first."""
+    """Return all times of a capture, sorted and unique. The first is 0, the unknown time."""
     times = [rows[field] for rows in tables for field in _times(rows)]
     return np.unique(np.concatenate([np.zeros(1, np.uint64), *times]))
 
 
 class _Jitter:
-    """The moments of successive copies, the same for every process of the capture."""
+    """The moments of successive copies. They are the same for every process of the capture."""
 
     def __init__(self, moments: np.ndarray) -> None:
         self._random = np.random.default_rng(SEED)
@@ -133,7 +134,7 @@ class _Jitter:
         self._next = float(moments[1])
 
     def copies(self, count: int) -> np.ndarray:
-        """Return an array of ``count`` copies by moments; the unknown moment stays 0."""
+        """Return the moments of ``count`` copies, shape (copies, moments). The unknown moment stays 0."""
         factors = np.clip(self._random.normal(1, JITTER, (count, len(self._gaps))), *FACTORS)
         times = self._next + np.cumsum(factors * self._gaps).reshape(count, -1)
         self._next = float(times[-1, -1])
@@ -141,9 +142,10 @@ class _Jitter:
 
 
 def _write_copies(writer: Writer, rows: dict[str, np.ndarray], copies: int, moments: np.ndarray) -> int:
-    """Write copies of all tables, some at a time, so that blocks of the tables alternate as in a recording."""
-    # Calls that were not recorded, most of them while CUDA starts, leave gaps in the ids. A copy repeats the part after
-    # the start, so its ids have no gaps.
+    """Write copies of all tables. A few copies are written at a time, so that blocks of the tables alternate as in a
+    recording."""
+    # Calls that were not recorded leave gaps in the ids. Most of them are calls while CUDA starts. A copy repeats the
+    # part after the start, so its ids have no gaps.
     with_ids = [r for r in rows.values() if "correlation" in r.dtype.names]
     used = np.unique(np.concatenate([np.zeros(1, np.uint32), *(r["correlation"] for r in with_ids)]))
     for r in with_ids:
@@ -172,7 +174,7 @@ def _write_copies(writer: Writer, rows: dict[str, np.ndarray], copies: int, mome
 
 
 def reopen(trace: Path) -> float:
-    """Return the seconds in which a fresh process opens a trace as the capture inside, and counts its kernels."""
+    """Return the seconds in which a fresh process opens a trace as the capture in it, and counts its kernels."""
     program = (
         "import sys, time; begin = time.perf_counter(); import cutrace; trace = cutrace.load(sys.argv[1]); "
         "assert trace.count('kernels'); print(time.perf_counter() - begin)"
@@ -190,9 +192,9 @@ def convert(
     capture: bool = False,
     cores: int = 1,
 ) -> dict[str, Any]:
-    """Convert in a fresh process on so many cores."""
+    """Convert in a fresh process on ``cores`` cores."""
     used = sorted(os.sched_getaffinity(0))[-cores:]
-    # Installed modules are compiled; modules of a checkout are compiled by the first conversion.
+    # Installed modules have bytecode. The first conversion writes that of the modules of a checkout.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(destination.parent / "compiled")
     begin = time.perf_counter()
@@ -223,7 +225,7 @@ def convert(
 
 
 def through_protobuf(source: Path, target: Path, rows: int) -> float:
-    """Return the events a second when the same packets are made with the perfetto package's classes."""
+    """Return the events per second when the perfetto package's classes make the same packets."""
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
     with cutrace.load(source) as trace:

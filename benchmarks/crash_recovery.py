@@ -1,12 +1,12 @@
-"""Measure what killed processes leave: programs on the fake GPU are killed at random moments of a recording.
+"""Measure what the captures of killed processes lack: programs on the fake GPU are killed at random moments.
 
-Each program launches kernels as fast as a training loop does and counts them in memory that outlives it. After SIGKILL
-its capture must be readable, with no damage except a torn last block, and may lack only its end: it has the launches
-from the first on, without a gap. The missing part is measured in time, from the last kernel of the capture to the kill,
-and in kernels. Prints one JSON line. Needs a C++ compiler and the CUDA and CUPTI headers, no GPU.
+Each program launches kernels as fast as a training loop, and counts them in memory that outlives it. After SIGKILL its
+capture must be readable, without damage except for a torn last block. It may lack only its end: it has the launches
+from the first on, without a gap. The missing part is measured as a number of kernels, and as the time from the last
+kernel of the capture to the kill. Prints one JSON line. Needs a C++ compiler and the CUDA and CUPTI headers, no GPU.
 
-The interval ``--flush-ms`` and the time of a flush may be missing: records have to be delivered, decoded and written,
-on a machine whose cores are busy. ``--slack`` is the allowed time of a flush.
+The missing part may be as long as the interval ``--flush-ms`` and the time of a flush: records have to be delivered,
+decoded and written, on a machine whose cores are busy. ``--slack`` is the allowed time of a flush.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ while True:
 
 @dataclass(frozen=True)
 class Kill:
-    """One killed program: its launched kernels, the kernels in its capture, and the milliseconds between the last of
-    those and the kill."""
+    """One killed program: the kernels that it launched, the kernels in its capture, and the milliseconds from the last
+    kernel in the capture to the kill."""
 
     after_ms: float
     launched: int
@@ -86,13 +86,13 @@ def kill_one(folder: Path, environment: dict[str, str], flush_ms: int, after: fl
         if any(d.offset + d.size != end for d in damage):
             raise SystemExit(f"{capture} is damaged before its end: {damage}")
         kernels = np.sort(trace.kernels, order="correlation")
-        # The n-th launch has a grid of 1 + n % 101 blocks. A gap would be a record lost before the last flush.
+        # Launch n has a grid of 1 + n % 101 blocks. A gap means that a record was lost before the last flush.
         grids = trace.launches["grid_x"][kernels["launch"]]
         if (grids != 1 + np.arange(len(kernels)) % 101).any():
             raise SystemExit(f"{capture} lacks kernels between others")
         if counted := [loss for loss in trace.quality.losses if loss.reason != "not_closed"]:
             raise SystemExit(f"{capture} counts losses: {counted}")
-        # Without a kernel: from the begin of the recording.
+        # Without a kernel, the missing time starts with the recording.
         last = int(kernels["end"].max()) if len(kernels) else int(trace.processes[0].info["started"])
         missing = (killed - last) / 1e6
         recorded, torn = len(kernels), sum(d.size for d in damage)
@@ -104,7 +104,7 @@ def kill_one(folder: Path, environment: dict[str, str], flush_ms: int, after: fl
 
 
 def run(kills: int, flush_ms: int, seed: int, cache: Path) -> dict[str, Any]:
-    """Kill so many programs and sum up. Raises SystemExit when a capture has damage, gaps or losses."""
+    """Kill ``kills`` programs and summarise them. Raises SystemExit when a capture has damage, gaps or losses."""
     sys.path.insert(0, str(TESTS))
     from cutrace.collect.library import collector_path
     from support.fakedriver import build

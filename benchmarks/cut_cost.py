@@ -1,7 +1,7 @@
 """Measure what cutting a recording costs: ``Collector.synchronize()`` and ``Collector.cut()``, on the fake GPU.
 
-Prints one JSON line: median microseconds without new rows (0) and after so many launches. Needs a C++ compiler and the
-CUDA and CUPTI headers, no GPU.
+Prints one JSON line: median microseconds without new rows (``0``), and after each number of launches. Needs a C++
+compiler and the CUDA and CUPTI headers, no GPU.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
     python benchmarks/endings.py --out endings.json [--only fork,pool] [--fake]
 
 Each program of ``workloads/endings_program.py`` runs under `cutrace record` and counts its launches and NVTX ranges in
-memory that outlives it. If a capture was closed, all of them must be recorded or counted as lost. Otherwise the last
-moments may be missing: ``flush_ms`` and a flush, for which ``--flush`` milliseconds are allowed. The capture of a
-program that a signal ended may end in a torn block. The same time applies to a thread that continues while the
-program exits. Needs an NVIDIA GPU, g++ and cutrace; with ``--fake`` it runs on the fake GPU of the tests. Exit status 1
-when something does not balance.
+memory that outlives it. If its capture was closed, all of them must be recorded or counted as lost. Otherwise the last
+moments may be missing: ``flush_ms`` and the time of a flush, for which ``--flush`` milliseconds are allowed. The same
+holds for a thread that continues while the program exits. The capture of a program that a signal ended may end in a
+torn block. Needs an NVIDIA GPU, g++ and cutrace; with ``--fake`` it runs on the fake GPU of the tests. Exit status 1
+when launches or ranges are unaccounted for.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _STATUS = {"SIGKILL": 137, "SIGTERM": 143, "SIGSEGV": 139, "abort": 134}
 class Balance:
     """The calls of one process and their records.
 
-    ``done`` of ``begun`` calls have returned. ``oldest_ms`` is the age of the first missing call, at the end of the
-    recording if that was closed, else at the last call of the process.
+    ``done`` of ``begun`` calls have returned. ``oldest_ms`` is the age of the first missing call. It is measured at the
+    end of the recording if the capture was closed, else at the last call of the process.
     """
 
     begun: int
@@ -77,8 +77,8 @@ class Balance:
 
 @dataclass(frozen=True)
 class Row:
-    """``closed``: whether the capture was ended in order; None without a capture. ``allowed_ms``: the allowed age of a
-    missing call."""
+    """One process. ``closed`` says whether its capture was closed; None without a capture. ``allowed_ms`` is the
+    allowed age of a missing call."""
 
     ending: str
     role: str
@@ -94,7 +94,7 @@ class Row:
     @property
     def faults(self) -> Iterator[str]:
         if self.closed is False and self.ending not in _STATUS and (self.ending, self.role) not in _ABRUPT:
-            yield "the process ended in order, and its capture was not closed"
+            yield "the process ended with its exit handlers, and its capture was not closed"
         for what, balance in (("launches", self.launches), ("ranges", self.ranges)):
             if balance.recorded > balance.begun:
                 yield f"{balance.recorded - balance.begun:,} {what} more than there were"
@@ -165,7 +165,7 @@ class Endings:
                     for of, table in _TABLES.items()}  # fmt: skip
         for pid, all_counts in counts.items():
             processes = sorted((p for p in trace.processes if p.pid == pid), key=lambda p: p.info.get("started", 0))
-            # Several processes with the same id: exec.
+            # After exec, several programs have the same process id.
             for number, count in enumerate(all_counts):
                 process = processes[number] if number < len(processes) else None
                 yield self._row(name, trace, pid, process, count, recorded)
@@ -208,7 +208,7 @@ class Endings:
 
 
 def _read(folder: Path) -> dict[int, list[np.void]]:
-    """Return the counts of all processes, by process id, in the order of their begin."""
+    """Return the counts of all processes by process id, sorted by start."""
     out: dict[int, list[np.void]] = {}
     for path in folder.iterdir():
         pid = int(re.match(r"\d+", path.name)[0])  # type: ignore[index]
@@ -219,8 +219,8 @@ def _read(folder: Path) -> dict[int, list[np.void]]:
 
 
 def _oldest(count: np.void, of: str, accounted: int, end: int | None) -> int:
-    """Return the age in milliseconds, at ``end``, of the first call beyond ``accounted``. None as ``end`` stands for
-    the last call of the process."""
+    """Return the age (ms) at ``end`` of the first call beyond ``accounted``. With None, ``end`` is the last call of the
+    process."""
     series = np.maximum.accumulate(count[of]["by_millisecond"])
     if accounted >= series[-1]:
         return 0

@@ -1,11 +1,11 @@
-"""How stable counters of the hardware are: the bodies of some 80 tests, counted 20 times each.
+"""Measure how stable hardware counters are: the bodies of some 80 tests are counted 20 times each.
 
     python benchmarks/golden_counters.py --out golden-counters.json [--repeat 20] [--only PATTERN]
 
-Counts ``instructions`` and ``dram_bytes`` of each body as a test with ``@pytest.mark.cutrace(counters=[...])`` does,
-after three runs that do not count, and says whether the instructions were equal in all runs and whether the bytes were
-within their declared bound. :data:`REASONS` says why instructions of some bodies can differ. Exit status 1 when those
-of another body do. Each body is in an NVTX range of its name, so that its kernels are seen by
+Counts ``instructions`` and ``dram_bytes`` of each body like a test with ``@pytest.mark.cutrace(counters=[...])``, after
+three runs without counting. Reports whether the instructions were equal in all runs, and whether the bytes were within
+their declared bound. :data:`REASONS` says why the instructions of some bodies can differ. Exit status 1 when those of
+another body differ. Each body is in an NVTX range with its name, so that these commands show its kernels::
 
     cutrace record -o run.bin -- python benchmarks/golden_counters.py --out none --repeat 0
     cutrace stats run.bin --report nvtx_kern_sum --limit 0
@@ -57,7 +57,7 @@ REASONS = {
     **dict.fromkeys(("torch bincount", "cupy tally 64"), _ADD_64),
 }  # fmt: skip
 
-#: Counts numbers below 1000: each block in shared memory, then in ``counts``.
+#: Counts numbers below 1000: first each block in shared memory, then all in ``counts``.
 TALLY = r"""
 extern "C" __global__ void tally(const long long* x, NUMBER* counts, int n) {
   __shared__ NUMBER mine[1000];
@@ -101,7 +101,7 @@ def triton_matmul(a, b, c, n, BLOCK: tl.constexpr):
 
 def bodies() -> dict[str, Callable[[], Any]]:
     torch.manual_seed(0)
-    torch.backends.cudnn.allow_tf32 = False  # where nothing else is said, as PyTorch has it for matrix products
+    torch.backends.cudnn.allow_tf32 = False  # as PyTorch's default for matrix products
     x, y, out = (torch.rand(LARGE, device="cuda") for _ in range(3))
     small, small_out = torch.rand(SMALL, device="cuda"), torch.empty(SMALL, device="cuda")
     square, rows = x[: 1 << 24].view(4096, 4096), x.view(1 << 13, 1 << 13)
@@ -260,7 +260,7 @@ def bodies() -> dict[str, Callable[[], Any]]:
 
 
 def spread(counted: list[float], name: str) -> dict[str, Any]:
-    """The least and the most that was counted, and whether each would pass beside each other in a golden file."""
+    """The smallest and the largest count, and whether each would pass if a golden file had the other."""
     metric, least, most = METRICS[name], min(counted), max(counted)
     bound = max(metric.tolerance * least, metric.floor)
     return {"least": least, "most": most, "bound": bound, "within": most - least <= bound}
@@ -269,7 +269,7 @@ def spread(counted: list[float], name: str) -> dict[str, Any]:
 def counted_body(
     name: str, body: Callable[[], Any], context: Context, ranges: RangeCounters, repeat: int
 ) -> dict[str, Any]:
-    """What the repetitions of a body counted."""
+    """Count the repetitions of a body."""
     with torch.cuda.nvtx.range(name):
         for _ in range(WARM_UP):
             body()
@@ -289,7 +289,7 @@ def counted_body(
 
 
 def show(found: dict[str, Any]) -> None:
-    """A line about a body."""
+    """Print a line about a body."""
     if "error" in found:
         print(f"{found['body']:26} {found['error']}", flush=True)
         return
@@ -315,7 +315,7 @@ def main() -> int:
     for name, body in chosen.items():
         try:
             found.append(counted_body(name, body, context, ranges, args.repeat))
-        except Exception as error:  # the other bodies are worth counting
+        except Exception as error:  # continue with the other bodies
             torch.cuda.synchronize()
             found.append({"body": name, "error": f"{type(error).__name__}: {error}"})
         if args.repeat:

@@ -1,10 +1,10 @@
-"""Merge branches that change golden files: two branches edit different tests of one module, and git merges them.
+"""Merge golden files with git: two branches edit different tests of one module, and git merges the branches.
 
 Each trial makes a repository with a module of tests and its golden file, and two branches that add, change and rename
-different tests at random. Trials in which git cannot merge the module itself are drawn anew, and counted. The golden
-file must merge without a conflict. An update of the merged module must leave it as it is, and an update without a
-golden file must write the same but for the marks, because the mark of a renamed test stems from its first name. No GPU
-and no pytest: the work of a test is read from its source. Prints one JSON object.
+different tests at random. Trials in which git cannot merge the module itself are repeated with other edits, and
+counted. The golden file must merge without a conflict. An update of the merged module must leave it unchanged. An
+update without a golden file must write the same file except for the marks, because the mark of a renamed test stems
+from its first name. Needs no GPU and no pytest: the work of a test is read from its source. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Editor:
 
     chosen: random.Random
     used: int = 0
-    #: The edits of the trial by kind.
+    #: The number of edits of each kind in the trial.
     edits: dict[str, int] = field(default_factory=lambda: dict.fromkeys(EDITS, 0))
 
     def test(self) -> Test:
@@ -70,7 +70,8 @@ class Editor:
         return self.chosen.choice(("forward", "backward", "cache", "decode", "loss", "mask", "norm"))
 
     def edited(self, tests: list[Test], own: set[str], edits: int) -> list[Test]:
-        """The module after so many edits of tests with these names. New tests follow one of them."""
+        """Return the module after ``edits`` edits of the tests named in ``own``. New tests are inserted after one of
+        these."""
         tests = list(tests)
         names = self.chosen.sample(sorted(own), edits)
         for name in names:
@@ -92,7 +93,7 @@ def module_text(tests: list[Test]) -> str:
 
 
 def measured(source: str) -> Iterator[tuple[str, int, Observed]]:
-    """The tests of a module with their lines and their work, as a session would measure it."""
+    """Yield the tests of a module with their lines and the work that a session would measure."""
     for node in ast.parse(source).body:
         if not isinstance(node, ast.FunctionDef):
             continue
@@ -146,8 +147,8 @@ def commit(folder: Path, tests: list[Test]) -> None:
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial: whether the module and the golden file merged, and whether the merged golden file is the one that an
-    update writes."""
+    """The result of a trial: whether the module and the golden file merged, and whether an update leaves the merged
+    golden file as it is."""
 
     source_merged: bool
     merged: bool = False
@@ -185,7 +186,7 @@ def trial(seed: int, folder: Path, tests: int, edits: int) -> Trial:
 
 
 def run(trials: int, seed: int, tests: int, edits: int) -> dict[str, Any]:
-    """Make trials until so many modules merged."""
+    """Run trials until ``trials`` modules have merged."""
     conflicts = []
     different = []
     done = []

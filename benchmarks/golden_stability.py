@@ -1,10 +1,10 @@
-"""Measure how stable golden files are: tests that fail without a change, and changes that are not found.
+"""Measure how stable golden files are: tests that fail without a change, and changes that no test finds.
 
     python benchmarks/golden_stability.py --tests DIR [--files PATTERN...] [--out RESULT.json]
         [--stages plain,update,check,sensitivity] [--golden DIR] [--check-only] [--limit-seconds N] [--fake]
 
-DIR holds the test suite of another project: by default CuPy's tests of v14.2.0 (the folder ``tests`` of its sources),
-with CuPy installed. Golden files are written to a separate folder, never into DIR. The stages:
+DIR has the test suite of another project. By default these are CuPy's tests of v14.2.0 (the folder ``tests`` of its
+sources), with CuPy installed. Golden files are written to a separate folder, never into DIR. The stages:
 
 ``plain``        the suite without cutrace. It fills compilation caches, and shows which tests fail by themselves.
 ``update``       two sessions that write golden files. The second confirms tests that the first could not run twice.
@@ -52,15 +52,16 @@ FILES = (
     *("sorting_tests/test_search.py", "linalg_tests/test_product.py", "random_tests/test_generator.py"),
     *("cuda_tests/test_stream.py", "cuda_tests/test_graph.py", "cuda_tests/test_memory.py"),
 )
-#: Whether a failure names the line that added the work; ``once``: its test runs once, so it cannot.
+#: Whether a failure names the line that added the work. ``once`` means that the test cannot be run again to find the
+#: line.
 LINES = ("right", "missing", "wrong", "once")
 STAGES = ("plain", "update", "check", "sensitivity")
-#: Targets in %: false failures of gated tests, tests with GPU work that are unstable or unconfirmed, changes found,
-#: right lines among failures of tests that can run again.
+#: Targets in %: the most false failures of gated tests, the most unstable or unconfirmed tests among those with GPU
+#: work, the least found changes, and the least right lines among failures of tests that can run again.
 MOST_FALSE, MOST_LOOSE, LEAST_FOUND, LEAST_LINES = 0.2, 5.0, 99.0, 95.0
 #: Metrics above 0 in tests with GPU work.
 WORK = ("kernel_launches", "graph_launches", "memcpy_count", "memset_count")
-#: By kind of change: the metric that shows it, and the name in its detail.
+#: For each kind of change, the metric that shows it and the name in the metric's detail.
 SHOWN_BY = {
     "kernel": ("kernel_launches", KERNEL),
     "copy": ("memcpy_count", "d2d"),
@@ -78,8 +79,8 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Session:
-    """One session of pytest. ``cases`` are those of report.json by node id, empty without cutrace. ``outcomes`` are
-    [outcome, seconds, error] by node id; the error is the begin of cutrace's message, or the end of another error."""
+    """One session of pytest. ``cases`` are the cases of report.json by node id, empty without cutrace. ``outcomes`` are
+    [outcome, seconds, error] by node id. The error is the start of cutrace's message, or the end of another error."""
 
     seconds: float
     status: int
@@ -106,12 +107,12 @@ class Session:
 
     @property
     def unstable(self) -> set[str]:
-        """Return the tests with metrics that are not compared because runs differed."""
+        """Return the tests with metrics that are not compared because they differed between runs."""
         return {test for test, case in self.cases.items() if any(row["verdict"] == "UNSTABLE" for row in case["rows"])}
 
 
 class Suite:
-    """Runs the files of a suite, each time in a new process, until the time is over."""
+    """Runs the files of a suite, each time in a new process, until the time limit."""
 
     def __init__(
         self, chosen: argparse.Namespace, scratch: Path, environment: dict[str, str], files: list[str]
@@ -136,8 +137,8 @@ class Suite:
         shuffle: int | None = None,
         add: str = "",
     ) -> Session:
-        """Run a session. ``golden`` is the folder of golden files, None for a session without cutrace. ``add`` applies
-        to all of ``only``. Raises :class:`Stopped`."""
+        """Run a session. ``golden`` is the folder of golden files, None for a session without cutrace. ``add`` is the
+        kind of work that is added to all tests in ``only``. Raises :class:`Stopped`."""
         self._sessions += 1
         folder = self._scratch / f"session{self._sessions}"
         folder.mkdir()
@@ -163,7 +164,7 @@ class Suite:
             raise Stopped(f"by pytest's status {status}:\n{(folder / 'output.txt').read_text()[-4000:]}")
         if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             text = (folder / "output.txt").read_text()
-            # An error inside pytest prints the cause first, then a long traceback.
+            # Pytest prints the cause of an internal error first, then a long traceback.
             at = max(text.find("INTERNALERROR"), 0)
             print(text[at : at + 8000] if at else text[-2000:], file=sys.stderr)
         cases = json.loads(report.read_text())["cases"] if golden is not None else ()
@@ -277,7 +278,8 @@ class Benchmark:
         return Path(shutil.copytree(self.golden, self._scratch / f"golden-{name}"))
 
     def _seen(self, rows: list[dict[str, Any]], kind: str, session: Session, drawn: Sequence[str]) -> None:
-        """Append the tests that noticed a change. A test counts if the change's metric is gated, stable, confirmed."""
+        """Append the number of tests that noticed a change. A test counts if the metric of the change is gated, stable
+        and confirmed."""
         metric, name = SHOWN_BY[kind]
         less = kind == "kernel taken away"
         gated, found, named, missed = 0, 0, 0, []
@@ -296,7 +298,7 @@ class Benchmark:
                 found += 1
                 if not less:
                     lines[_line_named(case, test, metric, name)].append(test)
-                # Allocations without a golden breakdown are named by the metric.
+                # Allocations without a golden breakdown are named by the metric itself.
                 named += name in row["detail"] or (metric == "allocations" and not row["detail"])
             else:
                 missed.append({"test": test, "row": row, "outcome": session.outcomes[test][0]})
@@ -319,7 +321,7 @@ class Benchmark:
             "with_gpu_work": len(work), "states": dict(states), "gated": len(gated), "failed": len(session.failed),
             "false": len(false), "unverified": states["unverified"], "unstable": len(work & session.unstable),
             "unconfirmed": states["unconfirmed"], "loose": len(loose),
-            # GPU work without a golden value that is not counted as loose either.
+            # Tests with GPU work that have no golden value and are not counted as loose.
             "not_held": sorted(work & session.tests("traced", "missing", "untraced") - session.failed),
             "failed_by_themselves": len(own),
             "failed_under_cutrace_alone": sorted(own - self._own_failures) if self._own_failures is not None else None,
@@ -342,7 +344,7 @@ class Benchmark:
         return {"files": len(files), "bytes": sum(path.stat().st_size for path in files)}
 
     def _unconfirmed(self) -> int:
-        """Return how many tests of the golden files wait for a second session that agrees."""
+        """Return the number of tests in the golden files that no second session has confirmed."""
         return sum(len(_UNCONFIRMED.findall(path.read_text())) for path in self.golden.rglob("*.toml"))
 
     def _target(self, what: str, value: float, side: str, limit: float) -> None:
@@ -356,14 +358,14 @@ class Benchmark:
 
 
 def _line_named(case: dict[str, Any], test: str, metric: str, name: str) -> str:
-    """Return whether a failure names the line that added the work: one of :data:`LINES`."""
+    """Classify by :data:`LINES` whether a failure names the line that added the work."""
     line = f"{PLANTED}:{planted_line(test)} in planted"
     for work in case["added"]:
         if (work["metric"], work["region"]) != (metric, "") or work["name"] not in (name, ""):
             continue
         places = [site["place"] for site in work["sites"]]
         if work["change"].startswith("+ "):
-            # All lines of new work are those of what was added.
+            # New work can have no other line than the one that was added.
             others = [place for place in places if place and place != line]
             return "wrong" if others else "right" if line in places else "missing"
         if line in places:
@@ -374,7 +376,7 @@ def _line_named(case: dict[str, Any], test: str, metric: str, name: str) -> str:
 
 
 def _failures(session: Session, test: str) -> list[dict[str, Any]]:
-    """Return the rows for which cutrace failed a test; without rows, its message."""
+    """Return the rows that made cutrace fail a test; if there are none, its message."""
     case = session.cases.get(test, {})
     rows = [row for row in case.get("rows", ()) if row["failed"]]
     kept = ("metric", "region", "golden", "now", "verdict", "detail")
@@ -388,12 +390,12 @@ def _reasons(session: Session, state: str) -> dict[str, int]:
 
 
 def _percent(part: int, whole: int) -> float:
-    # Without a gated metric, nothing was shown.
+    # Without a gated metric, no change was missed.
     return round(100 * part / whole, 3) if whole else 100.0
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that decide which kernels run, and those of the test tools."""
+    """Return the versions of packages that decide which kernels run, and of the test tools."""
     wanted = ("cutrace", "numpy", "pytest", "pytest-xdist", "torch", "triton")
     installed = {d.metadata["Name"].lower(): d.version for d in distributions() if d.metadata["Name"]}
     return {name: installed[name] for name in sorted(installed) if name in wanted or name.startswith("cupy")}
@@ -443,14 +445,27 @@ def write(path: Path, result: dict[str, Any]) -> None:
 def arguments() -> argparse.Namespace:
     parser = options.parser(__doc__, out=None)
     parser.add_argument("--tests", type=Path, required=True, metavar="DIR", help="the suite")
-    parser.add_argument("--files", nargs="+", metavar="PATTERN", help="files of it (default: nine of CuPy's)")
+    parser.add_argument("--files", nargs="+", metavar="PATTERN", help="files of DIR (default: nine of CuPy's)")
     parser.add_argument("--stages", type=options.words, default=list(STAGES), help=",".join(STAGES))
     parser.add_argument("--golden", type=Path, metavar="DIR", help="golden files (default: a temporary folder)")
     parser.add_argument("--check-only", action="store_true", help="the same as --stages check")
-    parser.add_argument("--limit-seconds", type=float, default=3600, metavar="N", help="for all stages together")
-    parser.add_argument("--workers", type=int, nargs=2, default=[8, 3], metavar="N", help="of checks (default: 8 3)")
+    parser.add_argument(
+        "--limit-seconds",
+        type=float,
+        default=3600,
+        metavar="N",
+        help="time limit of all stages together (default: 3600)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        nargs=2,
+        default=[8, 3],
+        metavar="N",
+        help="workers of the first two checks (default: 8 3)",
+    )
     parser.add_argument("--draw", type=int, default=200, metavar="N", help="tests that are changed (default: 200)")
-    parser.add_argument("--seed", type=int, default=11, help="of the order and of the draw")
+    parser.add_argument("--seed", type=int, default=11, help="seed of the order of tests and of the draw")
     parser.add_argument("--plugins", nargs="+", default=[], metavar="NAME", help="pytest plugins that the suite needs")
     parser.add_argument(
         "--fake", nargs="?", const="", metavar="CACHE", help="take the fake GPU of this project's tests, built in CACHE"

@@ -1,14 +1,16 @@
-"""Check that replayed kernels of a transformer are mapped to the modules that an eager run shows.
+"""Check that replayed kernels of a transformer are mapped to the modules of an eager run.
 
     python benchmarks/graph_origins.py --out graph-origins.json [--sizes small,large] [--whole] [--keep FOLDER]
 
-Records ``workloads/transformer.py`` eagerly, captured as one CUDA graph, and with compiled blocks, with a range around
-each call of a module: by `--annotate` where cutrace has it, else by the program. Kernels of the eager run have the
-ranges around their launch, kernels of replays those around the creation of their graph node. The kernels of a step are
-aligned by name. In the graph of the same model, kernels with 99 % or more of the GPU time must have the module that
-they have in the eager run. Compiled blocks have other kernels: these must have the block that launched their graph, and
-the steps must run through the blocks in the same order. Each replayed kernel must have a module. ``--whole`` adds the
-model compiled as a whole. Exit status 1 when a condition does not hold. Needs an NVIDIA GPU, PyTorch 2 and cutrace.
+Records ``workloads/transformer.py`` eagerly, captured as one CUDA graph, and with compiled blocks. Each call of a
+module has a range around it: from `--annotate` where cutrace has it, else from the program. Kernels of the eager run
+have the ranges around their launch, and kernels of replays those around the creation of their graph node. The kernels
+of a step are aligned by name.
+
+In the graph of the same model, kernels with 99 % or more of the GPU time must have the same module as in the eager run.
+Compiled blocks have other kernels. These must have the block that launched their graph, and the steps must run through
+the blocks in the same order. Each replayed kernel must have a module. ``--whole`` adds the model compiled as a whole.
+Exit status 1 when a condition does not hold. Needs an NVIDIA GPU, PyTorch 2 and cutrace.
 """
 
 from __future__ import annotations
@@ -38,8 +40,9 @@ PATTERN = "torch.nn.Module.__call__"
 
 
 class Kernel(NamedTuple):
-    """A kernel of the measured steps: the ranges around its creation, or around its launch outside of graphs; its time
-    (ns); whether it is work of a graph node; and the ranges around its launch, without the one of the measurement."""
+    """A kernel of the measured steps. It has its name, the ranges around its creation (outside graphs, around its
+    launch), its time (ns), whether it is work of a graph node, and the ranges around its launch without the range of
+    the measurement."""
 
     name: str
     ranges: tuple[str, ...]
@@ -53,8 +56,8 @@ class Kernel(NamedTuple):
 
 
 def kernels(trace: cutrace.Trace) -> list[Kernel]:
-    """The kernels whose call began in the measured steps, in the order of time. Kernels of graph nodes have the ranges
-    of their creation, others those around their call."""
+    """The kernels whose call started in the measured steps, in order of time. Kernels of graph nodes have the ranges of
+    their creation, other kernels those around their call."""
     ranges = np.sort(trace.nvtx_ranges, order=["start"])
     texts = [trace.strings[name] for name in ranges["name"].tolist()]
     fields = ["process", "correlation", "thread", "start"]
@@ -78,9 +81,9 @@ def kernels(trace: cutrace.Trace) -> list[Kernel]:
 
 
 def mapped(eager: list[Kernel], replayed: list[Kernel]) -> dict[str, Any]:
-    """The time of the replayed kernels, and of those that have the module of the eager kernel at their place: the
-    kernels of both are aligned by name, and as many kernels of other names between these by their order. The largest
-    differences are listed."""
+    """Compare the modules of replayed kernels with those of eager ones. Kernels are aligned by name. Between these,
+    equally long runs of kernels with other names are aligned by order. Returns the time of the replayed kernels, the
+    time of those with the same module, and the largest differences."""
     places = SequenceMatcher(None, [k.name for k in eager], [k.name for k in replayed], autojunk=False)
     module: dict[int, str] = {}
     for _, a, a_end, b, b_end in places.get_opcodes():
@@ -99,13 +102,13 @@ def mapped(eager: list[Kernel], replayed: list[Kernel]) -> dict[str, Any]:
 
 
 def steps(found: list[Kernel]) -> list[list[Kernel]]:
-    """The kernels of each step; all together if the steps differ."""
+    """The kernels of each step. If steps have different numbers of kernels, all kernels as one step."""
     size, rest = divmod(len(found), STEPS)
     return [found] if rest or not size else [found[at : at + size] for at in range(0, len(found), size)]
 
 
 def compared(eager: list[Kernel], replayed: list[Kernel]) -> dict[str, Any]:
-    """The mapping of the replayed steps beside that of the eager ones."""
+    """Compare the modules of each replayed step with those of the same eager step."""
     one, other = steps(eager), steps(replayed)
     if len(one) != len(other):
         one, other = [eager], [replayed]
@@ -118,8 +121,8 @@ def compared(eager: list[Kernel], replayed: list[Kernel]) -> dict[str, Any]:
 
 
 def in_blocks(eager: list[Kernel], found: list[Kernel]) -> dict[str, Any]:
-    """The share of the time of the replayed kernels that were created in the block that also launched their graph, and
-    whether each step runs through the blocks in the order of the eager steps."""
+    """The share of the time of replayed kernels that were created in the block that launched their graph, and whether
+    each step runs through the blocks in the same order as the eager steps."""
     replayed = [kernel for kernel in found if kernel.replayed]
     total = sum(kernel.ns for kernel in replayed)
     same = sum(kernel.ns for kernel in replayed if kernel.ranges[:2] == kernel.launched[:2])
@@ -132,7 +135,7 @@ def in_blocks(eager: list[Kernel], found: list[Kernel]) -> dict[str, Any]:
 
 
 def by_module(found: list[Kernel], depth: int = 99) -> dict[str, int]:
-    """GPU time (ns) by module, or by the outermost ``depth`` modules."""
+    """GPU time (ns) by path of modules, cut to the outermost ``depth`` modules."""
     times: Counter[str] = Counter()
     for kernel in found:
         times["/".join(kernel.ranges[:depth])] += kernel.ns
@@ -140,7 +143,7 @@ def by_module(found: list[Kernel], depth: int = 99) -> dict[str, int]:
 
 
 def known(found: list[Kernel]) -> dict[str, Any]:
-    """How many of the replayed kernels have a module."""
+    """The number of replayed kernels, and of those with a module."""
     replayed = [kernel for kernel in found if kernel.replayed]
     without = Counter(kernel.name for kernel in replayed if not kernel.ranges)
     return {

@@ -1,4 +1,4 @@
-"""Measure how fast torch.profiler's JSON is imported, how much memory that takes, and how small the trace is.
+"""Measure the import of torch.profiler's JSON: its speed, its memory, and the size of the trace.
 
     python benchmarks/make_kineto.py kineto.json.gz --megabytes 100      (needs an NVIDIA GPU and PyTorch)
     python benchmarks/import_json.py kineto.json.gz [--rounds 5] [--out results.json]
@@ -6,9 +6,9 @@
 The import includes reading the file, building the tables, and writing the temporary capture (run.bin). Each round runs
 in a fresh process that is pinned to one core, on the uncompressed file in the page cache. ``mb_per_second`` counts
 bytes of JSON (10^6) and the time of the import alone, without the start of the interpreter and module imports.
-``peak_mib`` is the peak memory beyond that before the import, and ``table_mib`` the size of the capture. ``packed`` is
-the same for the file as gzip. ``ratio`` is the JSON's size over that of the trace for Perfetto, plain, as .gz and with
-``--compress zstd``. Prints one JSON line; ``--out`` adds it to the results in a file.
+``peak_mib`` is the peak memory in excess of the memory before the import. ``table_mib`` is the size of the capture.
+``packed`` has the same figures for the gzipped file. ``ratio`` is the size of the JSON divided by that of the trace for
+Perfetto: plain, as .gz, and with ``--compress zstd``. Prints one JSON line; ``--out`` adds it to the results in a file.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ with tempfile.TemporaryDirectory() as folder:
 
 
 def measured(path: Path, size: int, rounds: int) -> dict[str, Any]:
-    """Return figures of imports of a file with so many bytes of JSON; the first round is not counted."""
+    """Return the figures of imports of a file with ``size`` bytes of JSON. The first round is not counted."""
     results = [json.loads(_run(path)) for _ in range(rounds + 1)][1:]
     rates = [size / 1e6 / one["seconds"] for one in results]
     return {

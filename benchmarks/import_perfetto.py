@@ -1,12 +1,12 @@
-"""Measure how fast the events of a Perfetto trace are imported, without the capture that a trace of cutrace carries.
+"""Measure how fast the events of a Perfetto trace are imported when the trace does not contain its capture.
 
     python benchmarks/import_perfetto.py tests/data/torch_step.bin [--copies 100] [--rounds 3] [--out results.json]
 
-The file is a capture, written ``--copies`` times behind each other as one trace for Perfetto without its capture, as
-another program would write it; or a ``.pftrace`` of any program, which is read as it is. ``rows`` are the rows that the
-import makes, ``rows_per_second`` is their number by its CPU time, which other work on the machine changes least. Each
-round is one of ``import_json.py``: a fresh process on one core. Prints one JSON line; ``--out`` adds it to the results
-in a file.
+The file is a capture, or a ``.pftrace`` of any program, which is read unchanged. The events of a capture are written
+``--copies`` times, one copy after the other, as a trace for Perfetto without the capture, as another program would
+write it. ``rows`` is the number of rows that the import makes. ``rows_per_second`` divides them by the CPU time, which
+other work on the machine changes least. Each round is one of ``import_json.py``: a fresh process on one core. Prints
+one JSON line; ``--out`` adds it to the results in a file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workloads import options
 
 
 def foreign(capture: Path, copies: int, folder: Path) -> Path:
-    """Return a trace without its capture, with the events of a capture so many times."""
+    """Return a trace with ``copies`` copies of the events of a capture, and without the capture."""
     one = folder / "one.pftrace"
     cutrace.convert(capture, one, capture=False)
     trace = folder / "foreign.pftrace"

@@ -3,9 +3,9 @@
     python benchmarks/instruction_lines.py --out instruction-lines.json [--torch] [--ncu]
 
 ``workloads/known_lines.cu`` has lines with known numbers of executions. It runs alone, under `cutrace profile --lines`,
-and under `cutrace profile` with the GPU's counters of the same instructions; the sums of both are compared. ``--torch``
-also compares the sums for ``workloads/eight_kernels.py`` (PyTorch, CuPy and Triton). ``--ncu`` adds Nsight Compute's
-counts by line. Needs an NVIDIA GPU and nvcc.
+and under `cutrace profile` with the GPU's counters of the same instructions; the sums of the two profiles are compared.
+``--torch`` also compares the sums for ``workloads/eight_kernels.py`` (PyTorch, CuPy and Triton). ``--ncu`` adds Nsight
+Compute's counts by line. Needs an NVIDIA GPU and nvcc.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ WARPS, TIMES, LAUNCHES = 64 * 256 // 32, 1000, 3
 INSTRUCTIONS, THREADS = "smsp__sass_inst_executed", "smsp__sass_thread_inst_executed"
 #: The GPU's counters of the same instructions.
 COUNTERS = {INSTRUCTIONS: "smsp__inst_executed.sum", THREADS: "smsp__thread_inst_executed.sum"}
-#: By marked line: the warps that execute it, and the executing threads of each warp.
+#: For each marked line, the warps that execute it, and the executing threads of each warp.
 KNOWN = {"loop": (WARPS, 32), "divergence": (WARPS, 8), "function": (WARPS // 4, 32)}
 
 
 def run(command: list[str], limit: int = 150) -> dict[str, Any]:
-    """Run a command. Returns its output, its status (None when it was killed), and its time in seconds."""
+    """Run a command. Returns its output, its status (None if it was killed), and its time in seconds."""
     began = time.monotonic()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
@@ -53,7 +53,7 @@ def run(command: list[str], limit: int = 150) -> dict[str, Any]:
 
 
 def same(alone: dict[str, Any], under: dict[str, Any]) -> bool:
-    """Whether all runs of a program computed what it computes alone."""
+    """Whether all runs of a program computed the same results as alone."""
     results = [re.findall(r"result.*?[}\n]", done["output"]) for done in (alone, under)]
     return len(results[1]) > 1 and set(results[0]) == set(results[1])
 
@@ -72,7 +72,7 @@ def by_line(capture: Path) -> dict[str, dict[tuple[str, int], float]]:
 
 
 def totals(lines: Path, counters: Path) -> list[dict[str, Any]]:
-    """The sums over all instructions beside the counters of the same launches, by function and by kernel."""
+    """The sums over all instructions, with the counters of the same launches, by function and by kernel."""
     with cutrace.load(lines) as trace:
         mine = trace.arrow("instruction_metrics").to_pylist()
     with cutrace.load(counters) as trace:

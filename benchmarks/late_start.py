@@ -1,12 +1,13 @@
-"""Measure a launch under CUPTI when recording starts in the middle of a program, for each way of enabling it.
+"""Measure launches under CUPTI when a recording starts in the middle of a program, for each way of enabling CUPTI.
 
     python benchmarks/late_start.py --out late.json [--cupti LIB_OR_WHEEL]... [--rounds 10] [--only ids,v2] [--fake]
 
 A configuration is a list of steps (``native/late_start.cpp``) and a time: ``early``, inside cuInit(), or ``late``, when
-CUDA is in use. Each is tried once, which counts the recorded kernels and API calls of 1,000 launches and 1,000 queries.
-Complete configurations are then measured, each in one process, in rounds whose order rotates. Buffers are discarded
-unread. ``--cupti`` names further copies of libcupti, by file or wheel, beside cutrace's own choice. Needs an NVIDIA
-GPU, nvcc and cutrace; with ``--fake`` it tries everything on the fake GPU of the tests, whose times mean nothing.
+CUDA is in use. Each configuration is first tried once, to count the recorded kernels and API calls of 1,000 launches
+and 1,000 queries. Configurations that record everything are then measured, each in one process, in rounds whose order
+rotates. Buffers are discarded unread. ``--cupti`` names further copies of libcupti, by file or wheel, beside cutrace's
+own choice. Needs an NVIDIA GPU, nvcc and cutrace. With ``--fake`` it tries everything on the fake GPU of the tests,
+whose times mean nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ V2 = 130200
 
 @dataclass(frozen=True)
 class Config:
-    """``early`` steps are done inside cuInit(), ``late`` ones when CUDA is in use."""
+    """A configuration. ``early`` steps are done inside cuInit(), and ``late`` steps when CUDA is in use."""
 
     name: str
     early: str = ""
@@ -122,7 +123,7 @@ CONFIGS = (
 
 
 class Calls(Protocol):
-    """The loops of late_start_calls.cu: each returns nanoseconds a call."""
+    """The loops of late_start_calls.cu. Each returns nanoseconds per call."""
 
     def launch_loop(self, count: int) -> float: ...
 
@@ -174,7 +175,7 @@ class FakeCalls:
 
 
 def child(folder: Path, launches: int, late: str) -> None:
-    """Answer the requests ``measure`` and ``count``, one a line, each with a line of JSON."""
+    """Answer the requests ``measure`` and ``count`` on stdin, one on each line, each with a line of JSON."""
     calls: Calls = (
         RealCalls(folder / "liblate_start_calls.so") if (folder / "liblate_start_calls.so").exists() else FakeCalls()
     )
@@ -369,7 +370,7 @@ def _version(path: Path) -> int:
 
 
 def _as_meant(config: Config, probe: dict[str, Any]) -> bool:
-    """Return whether all kernels are recorded, and an API call for each if wanted."""
+    """Return whether all kernels are recorded and, if the configuration wants them, an API call for each."""
     if config.name == "none":
         return True
     records = probe["records"]
@@ -388,7 +389,7 @@ def _library(path: Path, folder: Path) -> Path:
 
 
 def _print(result: dict[str, Any]) -> None:
-    """Print a table: medians over the rounds, and of the differences to no tool in the same round."""
+    """Print a table with medians over the rounds: of times, and of their differences from no tool in the same round."""
     rows = result["configs"]
     none: list[dict[str, float]] = next((row["measurements"] for row in rows if row["config"] == "none"), [])
     print(f"{result['launches']:,} launches, {result['rounds']} rounds; records of {PROBE:,} launches and queries")

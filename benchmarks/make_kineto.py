@@ -2,8 +2,8 @@
 
     python benchmarks/make_kineto.py kineto.json.gz --megabytes 100
 
-It has CPU operators with shapes and Python functions, annotations, two streams and memory counters. One step is
-profiled first, which gives the number of steps for the wanted size. Needs PyTorch and an NVIDIA GPU.
+The session has CPU operators with shapes and Python functions, annotations, two streams and memory counters. One step
+is profiled first, which gives the number of steps for the wanted size. Needs PyTorch and an NVIDIA GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workloads import options
 
 
 class Training:
-    """A transformer with a meaningless task, which copies its data on a separate stream."""
+    """A transformer with a meaningless task. Its data are copied on a separate stream."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -48,7 +48,7 @@ class Training:
 
 
 def write(training: Training, steps: int, path: Path) -> int:
-    """Profile that many steps into ``path``. Returns the size of the file in bytes."""
+    """Profile ``steps`` steps into ``path``. Returns the size of the file in bytes."""
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     with profile(activities=activities, record_shapes=True, profile_memory=True, with_stack=True) as profiler:
         for _ in range(steps):

@@ -1,12 +1,13 @@
-"""Measure the conversion of captures in which many kernels, or streams, have names of their own.
+"""Measure the conversion of captures in which each kernel has a name of its own, or a stream of its own.
 
     python benchmarks/many_names.py [--events 300000] [--rounds 3] [--out results.json]
 
-Writes two captures: so many kernels with as many names on one stream, and a third as many kernels of one name on as
-many streams. Each kernel has a launch. A JIT compiler, or a program that makes a stream for each request, records such
-captures. Each round converts both to a Perfetto trace, in a fresh process that is pinned to one core, with the capture
-inside. ``seconds`` is the median time of ``import cutrace`` and ``cutrace.convert()``, ``peak_rss_mib`` the largest
-memory of the rounds. Prints one JSON line; ``--out`` adds it to the results in a file.
+Writes two captures. In the first, ``--events`` kernels have as many names and run on one stream. In the second, a third
+as many kernels of one name run on as many streams. Each kernel has a launch. A JIT compiler, or a program that creates
+a stream for each request, records such captures. Each round converts both to a Perfetto trace that contains the
+capture, in a fresh process that is pinned to one core. ``seconds`` is the median time of ``import cutrace`` and
+``cutrace.convert()``. ``peak_rss_mib`` is the largest memory of the rounds. Prints one JSON line; ``--out`` adds it to
+the results in a file.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from convert import add_result, convert, hardware
 from cutrace.runbin import TABLES, Writer
 from workloads import options
 
-#: The first launch (ns of BOOTTIME), and the times between launches, of a call, and of a kernel.
+#: The time of the first launch (ns of BOOTTIME), the time between launches, and the durations of a call and of a
+#: kernel.
 ORIGIN, PERIOD, CALL, KERNEL = 1_000_000_000_000, 3_000, 1_000, 2_500
 #: Launches whose calls and kernels are written together.
 AT_ONCE = 1 << 15
 
 
 def write_capture(path: Path, kernels: int, *, names: int = 1, streams: int = 1) -> Path:
-    """Write a capture of one process, whose kernels take turns with the names and the streams."""
+    """Write a capture of one process. Its kernels use the names and the streams in turn."""
     with Writer(path, pid=100, host="test", command=["program"]) as writer:
         function = writer.function(name="cudaLaunchKernel", domain=2, callback=211)
         launches = np.zeros(names, TABLES["launches"].dtype)

@@ -2,11 +2,11 @@
 
     python benchmarks/merge.py [--ranks 1024] [--large 32] [--copies 1000] [--rounds 3] [--out results.json]
 
-Merges simulated captures (simulate_ranks.py): ``--ranks`` small ones, a sixteenth of them, and ``--large`` ones with
-``--copies`` repetitions of two training steps, and an eighth of the repetitions. Small ones go to a capture, to an
-archive for Perfetto and to one trace; large ones to a capture. Each merge is a process of its own: ``peak_rss_mib`` is
-the highest of the rounds, ``user_seconds`` the lowest. Files are in the page cache, in the folder TMPDIR. Prints one
-JSON object; ``--out`` writes it to a file.
+Merges simulated captures (simulate_ranks.py): ``--ranks`` small ones, a sixteenth as many small ones, ``--large`` ones
+with ``--copies`` repetitions of two training steps, and as many with an eighth of the repetitions. Small ones are
+merged to a capture, to an archive for Perfetto and to one trace; large ones to a capture. Each merge is a process of
+its own: ``peak_rss_mib`` is the highest of the rounds, and ``user_seconds`` the lowest. Files are in the page cache, in
+the folder TMPDIR. Prints one JSON object; ``--out`` writes it to a file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from convert import hardware
 from simulate_ranks import Facts, simulate
 from workloads import options
 
-# Repetitions of the steps in a small capture.
+# The number of repetitions of the steps in a small capture.
 _SMALL = 2
 
 

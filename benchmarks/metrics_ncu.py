@@ -2,11 +2,11 @@
 
     python benchmarks/metrics_ncu.py --out metrics.json [--metrics SET,...] [--launches 10000]
 
-Runs ``workloads/eight_kernels.py`` alone, under `cutrace profile` and under ncu (without control of caches and clocks),
-with the caches kept by both. Compares every metric of every set on each kernel's second launch. Metrics that are not
-counts differ from launch to launch, so the spread of ncu's own two launches is given beside. It also reports whether
-all runs computed the same, the copy's DRAM bytes over its copied bytes, the cost of one profiled launch for
-``--launches`` others, and the time of each run. Needs an NVIDIA GPU, ncu, PyTorch, CuPy and Triton.
+Runs ``workloads/eight_kernels.py`` alone, under `cutrace profile`, and under ncu (without control of clocks). Both
+tools keep the caches. Compares every metric of every set on each kernel's second launch. Metrics that are not counts
+differ from launch to launch, so the difference between ncu's own two launches is given, too. It also reports whether
+all runs computed the same results, the copy's DRAM bytes divided by its copied bytes, the cost of one profiled launch
+for ``--launches`` others, and the time of each run. Needs an NVIDIA GPU, ncu, PyTorch, CuPy and Triton.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cutrace.extras.hardware.host import Chip, first_chip
 from cutrace.extras.hardware.sets import SETS, chosen
 
 PROGRAM = [sys.executable, str(Path(__file__).parent / "workloads" / "eight_kernels.py")]
-#: A part of the name of each kernel; the first match counts. Matrix products have names of cuBLAS.
+#: A part of the name of each kernel. The first match counts. Matrix products have names of cuBLAS.
 KERNELS = {
     "copy": "known_copy", "reduction": "known_reduction", "divergence": "known_divergence",
     "conflicts": "known_conflicts", "stride": "known_stride", "triton": "known_triton",
@@ -59,7 +59,7 @@ def label(kernel: str) -> str:
 
 
 def printed(output: str) -> dict[str, Any]:
-    """Return the program's output of its last run."""
+    """Return what the program printed in its last run."""
     return dict(json.loads([line for line in output.splitlines() if line.startswith('{"results"')][-1]))
 
 
@@ -87,7 +87,7 @@ def by_ncu(names: list[str], folder: Path) -> tuple[dict[str, Any], dict[str, li
          "--cache-control", "none", "--clock-control", "none", "-f", "-o", str(report), *PROGRAM]
     )  # fmt: skip
     by_kernel: dict[str, list[dict[str, float]]] = {}
-    # ncu's tables show two decimals; its module has the full values.
+    # ncu's tables have two decimals; its Python module has the full values.
     sys.path += map(str, Path("/opt/nvidia/nsight-compute").glob("*/extras/python"))
     import ncu_report
 

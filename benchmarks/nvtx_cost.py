@@ -1,7 +1,7 @@
 """Measure what one NVTX push and pop costs the program under cutrace, and without a tool.
 
-Builds ``native/nvtx_cost.cpp``, runs it with and without the collector, and prints one JSON line: nanoseconds a
-push+pop, and how many pairs the capture holds. Needs g++ and the NVTX headers (nvidia-nvtx), no GPU.
+Builds ``native/nvtx_cost.cpp``, runs it with and without the collector, and prints one JSON line: the nanoseconds of a
+push and pop, and the number of pairs in the capture. Needs g++ and the NVTX headers (nvidia-nvtx), no GPU.
 """
 
 from __future__ import annotations

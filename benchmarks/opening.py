@@ -1,19 +1,19 @@
-"""Measure how fast Perfetto's own engine opens a trace of cutrace, against the JSON of the same session.
+"""Measure how fast Perfetto's own engine opens a trace of cutrace, compared with JSON of the same session.
 
     python benchmarks/opening.py --trace-processor trace_processor_shell [session ...] [--rounds 9] [--out results.json]
 
-Each session is a capture or JSON of torch.profiler. Without one there are two: ``gpu``, copies of
+Each session is a capture, or JSON of torch.profiler. Without an argument there are two: ``gpu``, copies of
 tests/data/cuda_graph.bin with 100,000 events of GPU work, and ``cpu``, copies of a session of torch.profiler in which 9
-of 10 events are of the host. ``cutrace convert`` writes each as a trace, without the capture inside, and captures also
-as JSON; JSON of torch.profiler is opened as it is. ``--against`` takes a Python with another version of cutrace: its
-trace of the session takes turns too, as ``against``.
+of 10 events are events of the host. ``cutrace convert`` writes each as a trace that does not contain the capture, and
+captures also as JSON. JSON of torch.profiler is opened unchanged. ``--against`` names a Python with another version of
+cutrace: its trace of the session is also opened in turn, as ``against``.
 
-In each round trace_processor opens the files in turns and counts the arguments. ``seconds`` is the median of its user
-and system time, ``lowest_seconds`` the lowest of the rounds. ``peak_rss_mib`` is the largest memory of the rounds.
-``conversion`` has the same for ``cutrace convert`` to the trace, with the capture inside. ``empty`` has both for files
-with one event: trace_processor loads descriptions of Perfetto's messages for a trace, and not for JSON.
-``json_to_pftrace`` is the ratio of the medians; the target is at least 1.3. Prints one JSON line; ``--out`` adds it to
-the results in a file.
+In each round trace_processor opens the files in turn and counts the arguments. ``seconds`` is the median of its user
+and system time, and ``lowest_seconds`` the lowest of the rounds. ``peak_rss_mib`` is the largest memory of the rounds.
+``conversion`` has the same figures for ``cutrace convert`` to a trace that contains the capture. ``empty`` has both
+figures for files with one event: for a trace, trace_processor loads descriptions of Perfetto's messages, and for JSON
+it does not. ``json_to_pftrace`` is the ratio of the medians; the target is at least 1.3. Prints one JSON line;
+``--out`` adds it to the results in a file.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ TARGET = 1.3
 DATA = Path(__file__).parent.parent / "tests" / "data"
 #: The rows of ``gpu``, and the bytes of ``cpu``.
 GPU_ROWS, CPU_BYTES = 125_000, 60_000_000
-#: Arguments of torch.profiler that number events: each copy of a session has its own.
+#: Arguments of torch.profiler that number events. They get new numbers in each copy of a session.
 _NUMBERS = ("correlation", "External id", "Ev Idx", "Python id", "Python parent id")
 _ARGUMENTS = "select count(*) from args"
 
 
 def sessions(folder: Path) -> dict[str, Path]:
-    """Write the two sessions, in a process of its own: the system counts the memory of a process to its children."""
+    """Write the two sessions in a separate process, because the system counts the memory of a process for its children,
+    too."""
     writer = get_context("spawn").Process(target=write_sessions, args=(folder,))
     writer.start()
     writer.join()
@@ -72,7 +73,7 @@ def tile_json(source: Path, target: Path, size: int) -> None:
 
 
 def _moved(event: dict[str, Any], number: int, span: float) -> dict[str, Any]:
-    """The event of one copy."""
+    """Return an event as it is in copy ``number``."""
     moved = {**event, "ts": round(event["ts"] + number * span, 3)}
     if event["ph"] in ("s", "t", "f"):
         moved["id"] = f"{event['id']}.{number}"
@@ -85,7 +86,7 @@ def _moved(event: dict[str, Any], number: int, span: float) -> dict[str, Any]:
 
 
 def run(command: list[str]) -> dict[str, Any]:
-    """Run a command. Returns its user and system time, its peak memory and what it wrote."""
+    """Run a command. Returns its user and system time, its peak memory, and its output."""
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
@@ -112,7 +113,7 @@ def figures(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def converters(session: Path, folder: Path, against: str | None) -> dict[str, list[str]]:
-    """The commands that write a trace with the capture inside, by version."""
+    """The commands that write a trace with the capture in it, by version of cutrace."""
     pythons = {"pftrace": sys.executable}
     if against:
         pythons["against"] = against
@@ -124,7 +125,7 @@ def converters(session: Path, folder: Path, against: str | None) -> dict[str, li
 
 
 def measured(session: Path, shell: str, rounds: int, against: str | None) -> dict[str, Any]:
-    """Convert and open a session, in turns."""
+    """Convert a session and open the results, in turn."""
     with tempfile.TemporaryDirectory(prefix="cutrace.") as name:
         folder = Path(name)
         convert = converters(session, folder, against)
@@ -151,7 +152,7 @@ def measured(session: Path, shell: str, rounds: int, against: str | None) -> dic
 
 
 def turns(files: dict[str, Path], shell: str, rounds: int) -> dict[str, list[dict[str, Any]]]:
-    """Open files in turns."""
+    """Open the files in turn, in each round."""
     opened: dict[str, list[dict[str, Any]]] = {name: [] for name in files}
     for _ in range(rounds):
         for name, file in files.items():
@@ -160,7 +161,7 @@ def turns(files: dict[str, Path], shell: str, rounds: int) -> dict[str, list[dic
 
 
 def empty(folder: Path, shell: str, rounds: int) -> dict[str, Any]:
-    """Open JSON and a trace with one event."""
+    """Open JSON and a trace, each with one event."""
     files = {"json": folder / "one.json", "pftrace": folder / "one.pftrace"}
     files["json"].write_text('{"traceEvents":[{"ph":"X","name":"a","ts":1,"dur":1,"pid":1,"tid":1}]}')
     cutrace.convert(files["json"], files["pftrace"], capture=False)

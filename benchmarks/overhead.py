@@ -1,10 +1,10 @@
-"""Measure what recording costs: cutrace beside no tool, a null collector, torch.profiler and Proton.
+"""Measure what recording costs with cutrace, compared with no tool, a null collector, torch.profiler and Proton.
 
     python benchmarks/overhead.py --out results.json [--rounds 10] [--quick] [--only launches,torch_loop,...]
         [--collector before=build/libcutrace_collector.so]
 
-Each round runs every (workload, configuration) once, in an order that rotates, each in a process that is new to
-CUDA. The workloads time themselves after a warm-up. Needs an NVIDIA GPU, nvcc, PyTorch with Triton, and cutrace
+Each round runs every pair of workload and configuration once, in an order that rotates. Each runs in a process in which
+CUDA is new. The workloads time themselves after a warm-up. Needs an NVIDIA GPU, nvcc, PyTorch with Triton, and cutrace
 installed. `python benchmarks/report.py results.json` makes tables of the result.
 """
 
@@ -34,7 +34,7 @@ from cutrace.collect.options import Options, completed
 from cutrace.runbin.layout import TABLES
 
 NATIVE_WORKLOADS = ("launches_1", "launches_8")
-#: Pairs of an allocation and its release (native/allocation_main.cu).
+#: Workloads whose operation is an allocation and its release (native/allocation_main.cu).
 ALLOCATION_WORKLOADS = ("malloc_async", "malloc")
 TORCH_WORKLOADS = ("torch_loop", "transformer", "cuda_graph", "graph_capture")
 THREADS = (1, 8)
@@ -42,9 +42,9 @@ THREADS = (1, 8)
 
 @dataclass(frozen=True)
 class Config:
-    """A tool and its settings. ``python_launches``: also drives the native launch loop from Python. ``library``: the
-    injected build, for the tool ``collector``. ``by_name``: measured only when ``--configs`` names it. ``before``: what
-    the native launch loop does first (native/launch_loop.cu)."""
+    """A tool and its settings. With ``python_launches``, Python also calls the native launch loop. ``library`` is the
+    injected build for the tool ``collector``. With ``by_name``, it is measured only if ``--configs`` names it.
+    ``before`` is what the native launch loop does first (native/launch_loop.cu)."""
 
     name: str
     tool: str
@@ -82,7 +82,7 @@ CONFIGS = (
     Config("null_waits", "null", _WAITS, native=False),
     Config("null_late", "null_late", native=False),
     Config("late", "late", native=False),
-    # Names of kernels are noted from the first unload of a module on.
+    # The names of kernels are noted after the first unload of a module.
     Config("names", "cutrace", before="unload", by_name=True),
     Config("window", "cutrace", {"capture_range": "profiler"}, before="profiler", by_name=True),
     Config("newest", "cutrace", {"last": "10s"}, by_name=True),
@@ -166,7 +166,7 @@ class Campaign:
         temporary.replace(self.args.out)
 
     def _attempt(self, what: str, measure: Any, *arguments: Any) -> None:
-        """Measure, and note a failure so that the other measurements continue."""
+        """Measure. A failure is noted, so that the other measurements continue."""
         try:
             measure(*arguments)
         except (Failed, cutrace.CutraceError, OSError, KeyError) as error:
@@ -223,7 +223,7 @@ class Campaign:
         late = config.tool == "late"
         answers = self.server.measure(self._request(config, workloads=self.torch, stop=late), timeout=120)
         if config.tool in ("cutrace", "collector", "late") and not (self.folder / "run.bin").exists():
-            # The time of an unrecorded program is no result.
+            # Without a recording, the time would be that of no tool.
             raise Failed("cutrace recorded nothing in PyTorch")
         for line in answers:
             if "workload" in line:
@@ -250,7 +250,7 @@ class Campaign:
 
     def _settings(self, config: Config) -> dict[str, Any]:
         capture = self.folder / "run.bin"
-        # Otherwise a failed recording would be taken for the previous one.
+        # Otherwise the previous recording would be read after a failed one.
         capture.unlink(missing_ok=True)
         if config.tool in ("cutrace", "late"):
             return {"capture": str(capture), "options": config.options}
@@ -269,7 +269,7 @@ class Campaign:
     # Results besides times
 
     def _check(self) -> None:
-        """Check on a small run that each tool records every kernel, and count the kernels of an operation."""
+        """Check on a small run that each tool records every kernel, and count the kernels of each operation."""
         for config in self.configs:
             if config.tool in ("torch_profiler", "proton") and self.threads:
                 self._attempt(f"check of {config.name}", self._check_tool, config)
@@ -291,7 +291,7 @@ class Campaign:
         self.result["checks"].setdefault("kernels_per_operation", {})[workload] = round(kernels, 1)
 
     def _exit(self) -> None:
-        """Measure from the last line of a program with ten million records to its complete capture."""
+        """Measure the time from the last line of a program with ten million records to its complete capture."""
         command = [self.programs.launch_main, str(self.sizes.exit_launches), "0", "8"]
         for config in (Config("null", "null"), Config("cutrace", "cutrace")):
             lines = self._launch(config, command, timeout=180)
@@ -320,7 +320,7 @@ class Campaign:
 
 
 def _describe(path: Path, *, unknown: bool) -> dict[str, Any]:
-    """Return contents and losses of a capture; ``unknown`` reads every row to count unknown times."""
+    """Return the contents and losses of a capture. With ``unknown``, every row is read to count unknown times."""
     with cutrace.load(path) as trace:
         figures: dict[str, Any] = {
             "bytes": path.stat().st_size,
@@ -353,7 +353,7 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = options.parser(__doc__, out=options.REQUIRED, rounds=10, budget=500, only=[], arch="native")
     names = ", ".join((*NATIVE_WORKLOADS, *ALLOCATION_WORKLOADS, *TORCH_WORKLOADS, "exit"))
     parser.add_argument("--launches", type=int, help="launches of a native measurement (default 200000)")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work, to check that all of it runs")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work, to check that everything runs")
     parser.add_argument("--configs", type=options.words, default=[],
                         help=f"some of: {', '.join(c.name for c in CONFIGS)}")  # fmt: skip
     parser.add_argument("--collector", type=_labelled, action="append", default=[], metavar="LABEL=LIB",

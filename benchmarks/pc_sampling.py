@@ -2,11 +2,10 @@
 
     python benchmarks/pc_sampling.py --out pc_sampling.json [--launches 500] [--rounds 3] [--periods default,8192]
 
-Comments in hot_loops.cu give the hot line of each of three kernels and the reason for its waits. Each program runs in
-turn under `cutrace record`, and under `cutrace record --sample pc` with each period; of several rounds the shortest
-launch counts. "seconds" is the time of the whole command, "gpu_mib" the memory in use on the GPU. A fourth program
-launches small kernels, for the cost of a launch. Needs an NVIDIA GPU whose counters may
-be read, and nvcc.
+Comments in hot_loops.cu give the hot line of each of three kernels, and the stall reason there. Each program runs under
+`cutrace record`, and under `cutrace record --sample pc` with each period. Of several rounds, the shortest launch
+counts. "seconds" is the time of the whole command, and "gpu_mib" the memory in use on the GPU. A fourth program
+launches small kernels, which gives the cost of a launch. Needs an NVIDIA GPU whose counters may be read, and nvcc.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def expected() -> dict[str, tuple[int, str]]:
 
 
 def run(program: Path, which: str, launches: int, period: str | None, folder: Path) -> dict[str, Any]:
-    """Run a program once under `cutrace record`. Returns ns a launch, and figures of the samples."""
+    """Run a program once under `cutrace record`. Returns the nanoseconds of a launch, and figures of the samples."""
     capture = folder / "run.bin"
     options = [] if period is None else ["--sample", "pc" if period == "default" else f"pc={period}"]
     command = ["cutrace", "record", "-o", str(capture), *options, "--", str(program), which, str(launches)]

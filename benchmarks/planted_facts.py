@@ -1,11 +1,11 @@
-"""Plant faults in simulated jobs, and compare what `cutrace batch all` says with what was planted.
+"""Plant faults in simulated jobs, and compare the sentences of `cutrace batch all` with the planted faults.
 
     python benchmarks/planted_facts.py [--seeds 20] [--only network,groups] [--pairs 20] [--out results.json]
 
-Each scenario is a job of simulated ranks (benchmarks/simulate_ranks.py) with one kind of fault; rank, machine and time
-are chosen by the seed. Each fact has to be in a sentence, with its place and time, and no sentence may say anything
-else. Then pairs of sets of jobs are compared: ``same`` ones, whose clocks differ from job to job by 0.7 percent, and
-``slower`` ones, of which one set is 2 percent slower.
+Each scenario is a job of simulated ranks (benchmarks/simulate_ranks.py) with one kind of fault. The seed determines
+rank, machine and time. A sentence has to name each fact with its place and time, and no sentence may be about anything
+else. Then pairs of sets of jobs are compared. In ``same`` pairs, clocks differ from job to job by 0.7 percent. In
+``slower`` pairs, one set is also 2 percent slower.
 
 Prints a line for each scenario; ``--out`` adds the result to a file.
 """
@@ -28,7 +28,7 @@ from simulate_ranks import RANKS_OF_MACHINE, Facts, Layout, simulate
 from workloads import options
 
 RANKS, COPIES = 16, 24
-# Between two steps (ns), where the time of a fault matters: the job takes 24 s.
+# The time (ns) between two steps where the time of a fault matters. The job then takes 24 s.
 SLOWLY = 1_000_000_000
 # Pairs of sets of jobs.
 JOBS, RANKS_OF_JOB, COPIES_OF_JOB = 12, 2, 2
@@ -37,8 +37,8 @@ CLOCK, SLOWER = 0.007, 1.02
 
 @dataclass(frozen=True)
 class Scenario:
-    """A job with faults. Each of ``expected`` has to match a sentence; other sentences have to match one of
-    ``allowed``. Both are regular expressions. ``how`` is for the simulation."""
+    """A job with faults. Each regular expression of ``expected`` has to match a sentence. Other sentences have to match
+    one of ``allowed``. ``how`` has arguments of the simulation."""
 
     facts: Facts
     expected: list[str]
@@ -56,11 +56,11 @@ def one(random: _Random, ranks: int = RANKS) -> int:
 
 
 def rank_of(number: int) -> str:
-    """The words for a rank, however it is marked."""
+    """A regular expression for the label of a rank, with or without marks."""
     return rf"rank {number}( \(incomplete\))?( GPU \d+)?( on node\d+)?"
 
 
-# What a slow or late rank also causes: its idle times, and its share of communication, differ from those of the others.
+# A slow or late rank also has other idle times and another share of communication than the other ranks.
 def consequences(ranks: Sequence[int]) -> list[str]:
     names = "|".join(map(str, ranks))
     files = "|".join(f"{rank:04}" for rank in ranks)
@@ -131,7 +131,8 @@ def groups(random: _Random) -> Scenario:
 
 
 def inferred(random: _Random) -> Scenario:
-    """Groups without payloads of NCCL: found, or refused with the names of the calls, but nobody else accused."""
+    """Groups without NCCL payloads. They have to be found, or refused with the names of the calls, without accusing
+    others."""
     scenario = groups(random)
     allowed = [*scenario.expected, *scenario.allowed, "cannot be (aligned|matched)"]
     return Scenario(scenario.facts, [], allowed, how={**scenario.how, "payloads": False})
@@ -144,12 +145,12 @@ def even(random: _Random) -> Scenario:
 
 def restarted(random: _Random) -> Scenario:
     rank = one(random)
-    said = [rf"rank {rank}\b.*(restarted|started again)"]
+    said = [rf"rank {rank}\b.* in 2 consecutive recordings"]
     return Scenario(Facts(restarted={rank: COPIES // 2}), said, consequences([rank]), how={"pause": SLOWLY})
 
 
 def clocks(random: _Random) -> Scenario:
-    """A clock that is seconds off on a machine of which one rank started late."""
+    """On one machine, a clock is off by seconds and one rank starts late."""
     machine = one(random, 4)
     ranks = range(machine * RANKS_OF_MACHINE, (machine + 1) * RANKS_OF_MACHINE)
     seconds = int(random.choice([-3, -2, 2, 3]))
@@ -160,7 +161,7 @@ def clocks(random: _Random) -> Scenario:
         word = "behind"
     clock = rf"(node{machine:03}|rank ).*clock {abs(seconds)}(\.\d+)? s {word}"
     said = [clock, rf"rank {late}\b.*started"]
-    allowed = ["its first is taken for", *consequences([late])]
+    allowed = ["its first call counts as", *consequences([late])]
     return Scenario(facts, said, allowed, ranks=32, how={"pause": SLOWLY})
 
 
@@ -191,7 +192,7 @@ SCENARIOS: tuple[Callable[[_Random], Scenario], ...] = (
 
 
 def check(scenario: Scenario, seed: int, folder: Path) -> tuple[list[str], list[str]]:
-    """The facts that were not found, and the sentences about anything else."""
+    """Return the facts that no sentence names, and the sentences about anything else."""
     paths = simulate(folder, scenario.ranks, scenario.copies, scenario.facts, seed=seed, **scenario.how)
     result = cutrace.batch("all", paths, folder / "out", name="ddp *", mode="sequential")
     sentences = [*result.sentences, *result.missing]
@@ -202,7 +203,7 @@ def check(scenario: Scenario, seed: int, folder: Path) -> tuple[list[str], list[
 
 
 def jobs(folder: Path, name: str, seed: int, factor: float) -> list[Path]:
-    """The files of a set of jobs of the same program."""
+    """Simulate a set of jobs of one program. Returns their files."""
     random = np.random.default_rng(seed)
     paths = []
     for number in range(JOBS):
@@ -214,7 +215,8 @@ def jobs(folder: Path, name: str, seed: int, factor: float) -> list[Path]:
 
 
 def reported(seed: int, factor: float, folder: Path) -> bool:
-    """Whether a sentence says that a set of jobs that take so many times as long is slower than another one."""
+    """Whether a sentence says that a set of jobs is slower than another one. Its durations are ``factor`` times as
+    long."""
     before = jobs(folder, "old", 2 * seed, 1.0)
     after = jobs(folder, "new", 2 * seed + 1, factor)
     result = cutrace.batch("regressions", after, folder / "out", baseline=before, mode="sequential")

@@ -1,4 +1,4 @@
-"""Measure what the pytest plugin costs: not used, without a GPU, in tests with kernels, and with many parameters.
+"""Measure the cost of the pytest plugin: unused, without a GPU, in tests with kernels, and with many parameters.
 
 Prints one JSON object with medians over rounds in which the configurations take turns. ``--parts`` selects from:
 
@@ -86,7 +86,7 @@ import pytest
 def test_it(number):
     run()
 """
-#: One kernel a test; CHANGED names the parameter that launches two, or ``all``.
+#: Each test launches one kernel. The test with the parameter in CHANGED launches two; ``all`` stands for all tests.
 PARAMETERS = """
 import os
 import pytest
@@ -134,13 +134,13 @@ class Suites:
         (self.folder / "test_it.py").write_text(program)
 
     def seconds(self, *arguments: str, status: int = 0, **environment: str) -> float:
-        """Return the time of pytest from start to end, which ends with ``status``."""
+        """Run pytest, which has to end with ``status``. Returns its time from start to end (s)."""
         begin = time.perf_counter()
         self._pytest(*arguments, status=status, **environment)
         return time.perf_counter() - begin
 
     def per_test(self, *arguments: str, **environment: str) -> float:
-        """Return the median of the tests of a session in ms, without the first one."""
+        """Return the median time of the tests of a session in ms, without the first test."""
         self._pytest(*arguments, **environment)
         return statistics.median(json.loads(self._times.read_text())[1:])
 
@@ -157,7 +157,8 @@ class Suites:
 
 
 def medians(rounds: int, configurations: dict[str, Callable[[], float]]) -> dict[str, Any]:
-    """Return the median of each configuration. Every round runs each once, every other round in reverse order."""
+    """Return the median of each configuration. Each round runs each configuration once, and every other round in
+    reverse order."""
     samples: dict[str, list[float]] = {name: [] for name in configurations}
     for number in range(rounds):
         for name in list(configurations)[:: -1 if number % 2 else 1]:
@@ -166,7 +167,7 @@ def medians(rounds: int, configurations: dict[str, Callable[[], float]]) -> dict
 
 
 def import_cost() -> dict[str, Any]:
-    """Return the time of the unused plugin's imports, in microseconds as Python counts them."""
+    """Return the time of the unused plugin's imports in microseconds, as measured by Python."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "pytest", "-p", "pytest_cutrace.plugin", "--markers"],
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, capture_output=True, text=True, check=True,
@@ -181,7 +182,7 @@ def main() -> None:
     parser.add_argument("--gpu-rounds", type=int, default=5)
     parser.add_argument("--tests", type=int, default=1000, help="empty tests")
     parser.add_argument("--gpu-tests", type=int, default=30)
-    parser.add_argument("--parameters", type=int, default=3000, help="of the test with many parameters")
+    parser.add_argument("--parameters", type=int, default=3000, help="parameters of the test with many (3000)")
     parser.add_argument("--parameter-rounds", type=int, default=3)
     parser.add_argument("--parts", default=",".join(PARTS), help=",".join(PARTS))
     parser.add_argument(
@@ -216,7 +217,7 @@ def main() -> None:
 
 
 def unused(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...]) -> dict[str, Any]:
-    """Measure the plugin where it has nothing to do."""
+    """Measure the plugin in sessions that do not use it."""
     result: dict[str, Any] = {"imports_when_unused": import_cost()}
     result["version_s"] = medians(
         chosen.rounds,
@@ -235,8 +236,8 @@ def unused(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...]) 
 
 
 def launches(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...], folder: Path) -> dict[str, Any]:
-    """Measure a test that launches kernels: untraced, under a collector that discards everything, and under the plugin,
-    without golden files and compared with them."""
+    """Measure a test that launches kernels. It runs untraced, under a collector that discards everything, and under the
+    plugin: without golden files, and compared with them."""
     suites.write(LAUNCHES.format(launches=chosen.launches, tests=chosen.gpu_tests))
     golden = (*loaded, "--cutrace", "-o", "cutrace_golden_dir=compared")
     suites.per_test(*golden, "--cutrace-update")
@@ -258,7 +259,7 @@ def launches(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...]
 
 
 def parameters(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...]) -> dict[str, Any]:
-    """Measure the plugin on one test with many parameters: in total and before the first test."""
+    """Measure the plugin on one test with many parameters: its total time, and the time before the first test."""
     count = chosen.parameters
     traced = (*loaded, "--cutrace")
     suites.write(EMPTY.format(tests=1))

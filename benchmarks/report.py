@@ -1,10 +1,10 @@
-"""Markdown tables of the overhead benchmark's results, with the targets and whether they are met.
+"""Make Markdown tables of the results of the overhead benchmark, with the targets and whether they are met.
 
     python benchmarks/report.py overhead.json [nvtx.json ...]
 
-Added time is taken round by round, against the baseline of the same round, so that a drift of the machine cancels out.
-The figure is the median of the rounds, and the spread is from the first to the third quartile. A target on added times
-is `unclear` when it is missed by less than twice the standard error of the median.
+Added time is computed round by round, against the baseline of the same round, so that a drift of the machine cancels
+out. The figure is the median of the rounds, and the spread is from the first to the third quartile. A target on added
+times is `unclear` when it is missed by less than twice the standard error of the median.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ CONFIGS = {
     "null_kernels": "null collector, kernels only",
     "cutrace_kernels": "cutrace, kernels only",
     "null_waits": "null collector, sync and event too",
-    "null_late": "null collector, begun when CUDA was in use",
-    "late": "cutrace, begun when CUDA was in use",
+    "null_late": "null collector, started when CUDA was in use",
+    "late": "cutrace, started when CUDA was in use",
     "newest": "cutrace, the newest rows",
     "triggers": "cutrace, the newest rows with conditions for dumps",
     "torch_profiler": "torch.profiler (CUDA only)",
@@ -81,13 +81,13 @@ class Spread:
 
     @property
     def error(self) -> float:
-        """The standard error of the median, from the quartiles as for normally distributed values."""
+        """The standard error of the median. It is computed from the quartiles, as for normally distributed values."""
         return 1.2533 * (self.q3 - self.q1) / 1.349 / math.sqrt(self.rounds)
 
 
 @dataclass(frozen=True)
 class Target:
-    """A target: the measured thing, the figure, the limit, and ``pass``, ``fail`` or ``not measured``."""
+    """A target: what is measured, the figure, the limit, and ``pass``, ``fail`` or ``not measured``."""
 
     what: str
     figure: str
@@ -117,7 +117,7 @@ class Overheads:
         return Spread.of(list(values.values())) if values else None
 
     def added_by_round(self, workload: str, config: str) -> dict[int, float]:
-        """Return the time beyond the same round without a tool, for the rounds that have both."""
+        """Return the time in excess of the same round without a tool, for the rounds that have both."""
         python = config in ("torch_profiler", "proton") and (workload, "none_python") in self._times
         baseline = self._times.get((workload, "none_python" if python else "none"), {})
         values = self._times.get((workload, config), {})
@@ -128,7 +128,8 @@ class Overheads:
         return Spread.of(values) if values else None
 
     def ratio(self, workload: str, tool: str, other: str) -> float | None:
-        """Return a tool's added time over that of another; None if one is missing or the other adds nothing."""
+        """Return the added time of a tool, divided by that of another. None if one is missing or the other adds
+        nothing."""
         a, b = self.added(workload, tool), self.added(workload, other)
         return None if a is None or b is None or b.median <= 0 else a.median / b.median
 
@@ -159,7 +160,7 @@ def time_table(overheads: Overheads) -> Iterator[str]:
 
 
 def ratio_table(overheads: Overheads) -> Iterator[str]:
-    """Return ratios of added times, each with its verdict: a row a workload, a column a target."""
+    """Return the ratios of added times with their verdicts. Rows are workloads, and columns are targets."""
     titles, ratios = overheads.titles, overheads.ratios
     columns = (f"{titles[tool]} / {titles[other]}: at most {limit}" for tool, other, limit in ratios)
     yield f"| added time | {' | '.join(columns)} |"
@@ -167,19 +168,19 @@ def ratio_table(overheads: Overheads) -> Iterator[str]:
     for workload in overheads.workloads():
         cells = []
         for tool, other, limit in ratios:
-            # With NVTX cutrace notes where nodes are created, which the null collector never does.
+            # With NVTX, cutrace also notes where graph nodes are created. The null collector never does.
             alike = workload != "graph_capture" or other != "null"
             compared = tool if alike else f"{tool}_no_nvtx"
             verdict = overheads.verdict(workload, compared, other, limit)
             ratio = overheads.ratio(workload, compared, other)
-            # There is no ratio to a tool without measurable added time.
+            # A tool without measurable added time has no ratio.
             cell = verdict if ratio is None else f"{ratio:.2f} {verdict}"
             cells.append(cell if alike else f"{cell} (without NVTX)")
         yield f"| {WORKLOADS[workload]} | {' | '.join(cells)} |"
 
 
 def targets(result: dict[str, Any], nvtx_ns: float | None = None) -> Iterator[Target]:
-    """Return the targets besides the ratios, with the measured figures."""
+    """Return the targets that are not ratios, with the measured figures."""
     yield from _capture_targets(result)
     yield from _exit_targets(result)
     figure = None if nvtx_ns is None else f"{nvtx_ns:.0f} ns"
@@ -261,7 +262,8 @@ def markdown(result: dict[str, Any], nvtx_ns: float | None = None) -> str:
 
 
 def together(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Join campaigns on one kind of machine: all rounds and captures; of each ``exit`` run the worst figures."""
+    """Join campaigns on one kind of machine. The result has all rounds and captures, and the worst figures of each
+    ``exit`` run."""
     whole = copy.deepcopy(results[0])
     for result in results[1:]:
         for key in ("measurements", "captures"):
@@ -272,7 +274,7 @@ def together(results: list[dict[str, Any]]) -> dict[str, Any]:
             worst = whole["exit"].setdefault(config, figures)
             for key in ("seconds", "max_rss", "bytes"):
                 if key in figures:
-                    # The floor of a tool's memory is the smallest value.
+                    # Other tools are compared with the null collector, so its smallest memory is the strictest.
                     choose = min if config == "null" else max
                     worst[key] = choose(worst[key], figures[key])
     return whole

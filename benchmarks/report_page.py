@@ -1,13 +1,13 @@
-"""Measure the HTML report of a suite: its size, the time to make it, and the time in which a browser opens it.
+"""Measure the HTML report of a suite: its size, the time to make it, and the time until a browser has opened it.
 
     python benchmarks/report_page.py [--tests 500] [--page page.html] [--browser /usr/bin/chromium] [--rounds 5]
 
-The tests are real: each is a whole committed capture, compared with a golden file of itself; one in fifty has one
-kernel, one copy and one wait too many. ``build_seconds`` is the time of making the page from measured cases, and
-``case_seconds`` that of measuring and drawing one of them. With ``--browser`` (needs the playwright package), a fresh
-browser context opens the page from disk for each round: ``dom_ms`` is DOMContentLoaded, ``paint_ms`` the first
-contentful paint, ``ready_ms`` the first test drawn, all since the begin of navigation; medians of the rounds. Prints
-JSON.
+The tests use real captures: each test is a whole committed capture, compared with a golden file of itself. One in fifty
+has one kernel, one copy and one wait too many. ``build_seconds`` is the time of making the page from measured cases,
+and ``case_seconds`` the time of measuring and drawing one case. With ``--browser`` (which needs the playwright
+package), a fresh browser context opens the page from disk in each round. ``dom_ms`` is the time of DOMContentLoaded,
+``paint_ms`` of the first contentful paint, and ``ready_ms`` of the first drawn test. All are medians over the rounds
+and count from the start of navigation. Prints JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cutrace.reports.timeline import timeline, top_kernels
 from workloads import options
 
 ROOT = Path(__file__).resolve().parent.parent
-#: One test in so many has changed.
+#: One test in this many has changed.
 EVERY = 50
 
 
@@ -43,7 +43,7 @@ def golden_of(run: Metrics) -> Values:
 
 
 def changed(values: Values) -> Values:
-    """Return the golden values of a test with one kernel, one copy and one wait less."""
+    """Return golden values with one kernel, one copy and one wait less."""
     totals = ("kernel_launches", "memcpy_count", "sync_calls")
     less = {name: dict(list(parts.items())[1:]) for name in totals if isinstance(parts := values.get(name), dict)}
     return {**values, **less}
@@ -78,7 +78,7 @@ def case_of(capture: Path, number: int) -> Case:
 
 
 def suite(count: int) -> SessionReport:
-    """Return a session of so many tests, most of them gated, some without GPU work."""
+    """Return a session of ``count`` tests. Most of them are gated, and some have no GPU work."""
     captures = sorted((ROOT / "tests" / "data").glob("*.bin"))
     cases = [
         Case(f"tests/test_host.py::test_parse[{n}]", state=State.UNTRACED, reason="no GPU work", duration_s=0.001)

@@ -1,11 +1,11 @@
-"""Check rooflines of kernels with known operations: points beside the known numbers and Nsight Compute's, and measured
-ceilings beside documented ones.
+"""Check rooflines of kernels with known operations. Points are compared with the known numbers and with Nsight
+Compute's, and measured ceilings with documented ones.
 
     python benchmarks/roofline.py --out roofline.json [--no-ncu]
 
-Profiles ``workloads/known_operations.py`` with the metrics of `flops` and the peaks that give a roofline its ceilings,
-as far as the GPU has them. Prints each point and ceiling. Needs an NVIDIA GPU whose counters may be read, PyTorch, CuPy
-and, without ``--no-ncu``, ncu.
+Profiles ``workloads/known_operations.py`` with the metrics of `flops`, and with the peaks that give the ceilings where
+the GPU has them. Prints each point and ceiling. Needs an NVIDIA GPU whose counters may be read, PyTorch, CuPy and,
+without ``--no-ncu``, ncu.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def run(command: list[str]) -> str:
 
 
 def metrics() -> tuple[list[str], list[str], int]:
-    """Return the metrics of `flops`, the peaks of this GPU beside them, and the passes of all."""
+    """Return the metrics of `flops`, the additional peaks of this GPU, and the number of passes of all."""
     cupti = Cupti.found()
     with Chip(cupti, first_chip(cupti) or sys.exit("there is no GPU")) as chip:
         names = chosen(chip, "flops")
@@ -50,7 +50,7 @@ def metrics() -> tuple[list[str], list[str], int]:
 
 
 def by_ncu(folder: Path, names: list[str]) -> list[tuple[str, dict[str, float]]]:
-    """Return the last launch of each kernel."""
+    """Return the last launch of each kernel under ncu."""
     report = folder / "report"
     run(
         ["ncu", "--metrics", ",".join(names), "--cache-control", "none", "--clock-control", "none", "-f", "-o",
@@ -116,7 +116,7 @@ def main() -> None:
 
 
 def point_of(part: str, operations: int, points: Any, theirs: list[tuple[str, dict[str, float]]]) -> dict[str, Any]:
-    """Return the operations of a launch of a known kernel: the known number, the roofline's, and ncu's."""
+    """Return the operations of a launch of a known kernel: the known number, that of the roofline, and that of ncu."""
     taken = [p for p in points if re.search(part, p.kernel)]
     # The name of a float32 product also contains the part that names the bfloat16 one.
     if part.startswith("gemm"):

@@ -1,10 +1,10 @@
-"""Compare the traces that two versions make of the same captures, as Perfetto's engine reads them.
+"""Compare the traces that two versions make of the same captures, as read by Perfetto's engine.
 
     python benchmarks/same_events.py --before PYTHON --after PYTHON [--events N] [--out result.json] CAPTURE...
 
-``PYTHON`` is an interpreter with one of the versions. Slices, their arguments, counters and flows are summed up by
-track and name, with their number, times, durations and values; each sum that differs is in the result. With
-``--events`` each capture is tiled to so many rows first, as by convert.py. Needs ``trace_processor_shell`` on PATH.
+``PYTHON`` is an interpreter with one of the versions. Slices, their arguments, counters and flows are grouped by track
+and name. Their numbers, times, durations and values are summed up, and each sum that differs is in the result. With
+``--events``, each capture is first tiled to that many rows, as by convert.py. Needs ``trace_processor_shell`` on PATH.
 Exit status 1 when a sum differs.
 """
 
@@ -25,7 +25,7 @@ import options
 from convert import tile
 
 _TRACK = "coalesce(t.name, '')"
-#: What is compared: the key of a sum, and what is summed up.
+#: The compared sums: the columns of their key, then what is summed up.
 QUERIES = {
     "slices": f"""select {_TRACK}, coalesce(s.name, ''), coalesce(s.category, ''), s.depth,
         count(*), sum(s.ts % 1000000007), sum(s.dur)
@@ -40,7 +40,7 @@ QUERIES = {
     "errors": "select name, value from stats where value <> 0 and severity <> 'info'",
 }
 _CONVERT = "import sys, cutrace; cutrace.convert(sys.argv[1], sys.argv[2], capture=False)"
-#: Differences of each kind that a result has.
+#: The most differences of each kind in a result.
 _SHOWN = 1000
 
 
@@ -52,7 +52,7 @@ def sums(trace: Path, query: str) -> Counter[str]:
 
 
 def compare(before: str, after: str, capture: Path, folder: Path) -> dict[str, dict[str, object]]:
-    """The number of sums of each kind, and those of one version alone."""
+    """Return, for each kind, the number of sums and the sums that only one version has."""
     traces = []
     for number, python in enumerate((before, after)):
         trace = folder / f"{number}.pftrace"

@@ -1,11 +1,11 @@
-"""Check sampling of hardware counters: whether the bytes add up, what is lost, and what it costs.
+"""Check sampling of hardware counters: whether the bytes add up, how many samples are lost, and the cost.
 
     python benchmarks/sampling.py --out sampling.json [--seconds 20] [--intervals 1ms,100us,20us]
 
 A program copies memory for a while, with pauses, and then launches small kernels one by one. For each interval it runs
-under `cutrace record --sample metrics`. The sum of the sampled DRAM bytes is compared with the copied bytes, and a
-small launch with one under `cutrace record` alone. Memory and processor time are those of the sampling process, from
-/proc. Needs an NVIDIA GPU whose counters may be read, and PyTorch.
+under `cutrace record --sample metrics`. The sum of the sampled DRAM bytes is compared with the copied bytes. The time
+of a small launch is compared with one under `cutrace record` alone. Memory and processor time are those of the sampling
+process, from /proc. Needs an NVIDIA GPU whose counters may be read, and PyTorch.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ print(json.dumps({"begin": begin, "end": end, "bytes": copies * 4 << 28, "ns_per
 
 
 def sampler_of(pid: int) -> int | None:
-    """Return the sampling process, a child of the recording one."""
+    """Return the sampling process, a child of the recording process."""
     done = subprocess.run(
         ["pgrep", "-P", str(pid), "-f", "cutrace.extras.hardware.sampling"], capture_output=True, text=True
     )
@@ -97,7 +97,7 @@ def run(folder: Path, seconds: float, interval: str | None) -> dict[str, Any]:
 
 
 def integrals(capture: Path, program: dict[str, int]) -> dict[str, Any]:
-    """Return the sums of the samples, over the bytes copied in that time."""
+    """Return the sums of the samples, divided by the bytes copied in the same time."""
     sums: dict[str, Any] = {"capture_bytes": capture.stat().st_size}
     with cutrace.load(capture) as trace:
         rows, names = trace.counters, trace.strings

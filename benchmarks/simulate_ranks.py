@@ -1,14 +1,14 @@
-"""Write the captures of many ranks, simulated from a real one, with known faults of ranks, networks, clocks and files.
+"""Write the captures of many ranks, simulated from a real one. Ranks, networks, clocks and files can have known faults.
 
     python benchmarks/simulate_ranks.py FOLDER --ranks 64 [--copies 16] [--layout 4x2x8]
 
 Each rank repeats two steps of a real training with collectives of several communicators. Durations vary by a percent. A
 rank starts a collective when it gets there, and all ranks of the communicator end it together, so fast ranks wait for
 slow ones, as in NCCL. With a layout of tensor, pipeline and data parallelism, each rank is in a communicator of each
-kind; without one, all ranks share one communicator. Eight ranks share a machine, whose boot, wall clock and clock
-snapshots are its own; wall clocks are off by about 20 us.
+kind. Without a layout, all ranks share one communicator. Eight ranks share a machine with its own boot, wall clock and
+clock snapshots. Wall clocks are off by about 20 us.
 
-Prints the planted facts, those of :class:`Facts` that are there, as one JSON line.
+Prints the planted facts as one JSON line: the fields of :class:`Facts` that have a value.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from workloads import options
 
 CAPTURE = Path(__file__).resolve().parents[1] / "tests" / "data" / "groups.bin"
 RANKS_OF_MACHINE = 8
-# The deviation of durations from copy to copy and from kernel to kernel.
+# The relative deviation of durations from copy to copy and from kernel to kernel.
 JITTER = 0.01
-# The deviation of wall clocks (ns), and of the ends of a collective.
+# The deviation of wall clocks (ns), and the deviation of the ends of a collective (ns).
 CLOCK_NS, END_NS = 20_000, 500
-# The time of a transfer without bytes (ns), and the bytes a ns: those of the real capture's ranks.
+# The time of a transfer without bytes (ns), and the bytes per ns, as between the ranks of the real capture.
 LATENCY_NS, BYTES_PER_NS = 15_000, 50.0
 _TIMES = ("start", "end", "time")
 _COMMUNICATOR = re.compile(r'(?<="NCCL communicator ID":)(\d+)')
@@ -43,14 +43,15 @@ _BYTES = re.compile(r'"(?:Message size \[bytes\]|Bytes)":(\d+)')
 
 @dataclass(frozen=True)
 class Layout:
-    """The groups of ranks. Neighbours are in a tensor group, then in a data group, then come the pipeline's stages."""
+    """The sizes of the groups of ranks. Neighbouring ranks are a tensor group. Data groups come next, then the stages
+    of the pipeline."""
 
     tensor: int = 1
     pipeline: int = 1
     data: int = 0
 
     def groups(self, ranks: int) -> dict[str, np.ndarray]:
-        """The number of the group of each rank, by kind."""
+        """The group number of each rank, by kind of group."""
         number = np.arange(ranks)
         data = self.data or ranks // (self.tensor * self.pipeline)
         tensor_at = number % self.tensor
@@ -68,14 +69,17 @@ class Layout:
 class Facts:
     """What is planted.
 
-    By rank: ``slow`` is the factor of all durations, ``stalled`` the time (ns) lost before the first collective of each
-    copy, ``lost`` the share of kernels that are not in the file, ``late`` and ``ended`` the copies that are missing at
-    the start and at the end of the recording, ``restarted`` the first copy of a second recording, ``heavy`` the factor
-    of its API calls, ``formats`` the ending of its file. Sets of ranks: ``killed`` in the middle, ``duplicates`` have a
-    second file, ``missing`` have none, ``empty`` have no GPU work. By machine: ``clocks`` are so many ns ahead.
-    ``regression`` is the factor of kernels with a part of a mangled name. ``network`` has the first second of a slow
-    network, its length in seconds and the factor of transfers. With ``uneven``, the last stage of the pipeline has half
-    of the calls of its tensor groups.
+    These dicts are by rank. ``slow`` is the factor of all durations. ``stalled`` is the time (ns) lost before the first
+    collective of each copy. ``lost`` is the share of kernels that are not in the file. ``late`` and ``ended`` are the
+    numbers of copies that are missing at the start and at the end of the recording. ``restarted`` is the first copy of
+    a second recording. ``heavy`` is the factor of the rank's API calls. ``formats`` is the ending of its file.
+
+    These are sets of ranks: ``killed`` are killed in the middle, ``duplicates`` have a second file, ``missing`` have no
+    file, and ``empty`` have no GPU work.
+
+    ``clocks`` is by machine: how far (ns) its clock is ahead. ``regression`` is the factor of kernels by a part of
+    their mangled name. ``network`` has the first second of a slow network, its length in seconds, and the factor of
+    transfers. With ``uneven``, the last stage of the pipeline makes half of the calls in its tensor groups.
     """
 
     slow: dict[int, float] = field(default_factory=dict)
@@ -97,7 +101,8 @@ class Facts:
 
     @classmethod
     def of(cls, ranks: int, seed: int = 1) -> Facts:
-        """Choose ranks: one of 128, but at least one, is slow, as many are stalled, and so many machines are off."""
+        """Choose ranks and machines at random. One rank of 128, but at least one, is slow. As many ranks are stalled,
+        and at most as many machines have a wrong clock."""
         random = np.random.default_rng(seed)
         count, machines = max(1, ranks // 128), -(-ranks // RANKS_OF_MACHINE)
         chosen = random.choice(ranks, 2 * count, replace=False).tolist()
@@ -110,8 +115,8 @@ class Facts:
 
 
 class Template:
-    """The rows of one process of a capture, and its calls of collectives: their kind, their arrival after the start of
-    the capture and the time of their transfer (ns)."""
+    """The rows of one process of a capture, and its collective calls: their kinds, their arrivals since the start of
+    the capture (ns), and the times of their transfers (ns)."""
 
     def __init__(self, capture: Path) -> None:
         with cutrace.load(capture) as trace:
@@ -120,7 +125,7 @@ class Template:
             self.names = trace.strings.take(trace.launches["name"], str).tolist()
             collective = np.array([communicates(name) for name in self.names])
             kernels = trace.table("kernels")
-            # The one that the others waited for.
+            # The process that the others waited for.
             spent = {
                 process.index: int((own["end"] - own["start"])[collective[own["launch"]]].sum())
                 for process in trace.processes
@@ -134,7 +139,7 @@ class Template:
             self.rows.pop(name, None)
         self.clocks = self.rows.pop("clocks")
         kernels = np.sort(self.rows["kernels"], order="start")
-        # Those of a step before the capture have no launch in it.
+        # Kernels of a step before the capture have no launch in it.
         kernels = kernels[np.isin(kernels["correlation"], self.rows["api_calls"]["correlation"])]
         self.rows["kernels"] = kernels
         self.collective = collective[kernels["launch"]]
@@ -149,7 +154,7 @@ class Template:
         self._read_payloads()
 
     def _read_payloads(self) -> None:
-        """Find the NCCL range of each call: the last one of its thread that started before the launch."""
+        """Find the NCCL range of each call: the last range of its thread that started before the launch."""
         ranges = self.rows["nvtx_ranges"]
         texts = ["", *self.strings]
         communicators = _numbers(_COMMUNICATOR, texts)
@@ -171,14 +176,14 @@ class Template:
                 kind = "pipeline"
             kinds.append(kind)
             transfers.append(LATENCY_NS + sizes[row["arguments"]] / BYTES_PER_NS)
-            # One range is one call.
+            # Each range is one call.
             self.ranges[int(row["start"])] = number
         self.kinds = np.array(kinds)
         self.transfer = np.array(transfers)
 
 
 def _numbers(pattern: re.Pattern[str], texts: list[str]) -> np.ndarray:
-    """The number in each of the strings, 0 without one."""
+    """The number in each string, 0 for a string without one."""
     found = [pattern.search(text) for text in texts]
     return np.array([int(match[1]) if match else 0 for match in found], np.uint64)
 
@@ -192,7 +197,7 @@ def _of_process(rows: np.ndarray, process: int) -> np.ndarray:
 
 
 class Simulation:
-    """Ranks of one job. The ends of collectives are those of the slowest rank, so all arrivals are computed first."""
+    """The ranks of one job. A collective ends when its slowest rank has arrived, so all arrivals are computed first."""
 
     def __init__(
         self,
@@ -206,7 +211,7 @@ class Simulation:
         payloads: bool = True,
         seed: int = 2,
     ) -> None:
-        """``pause`` is the time (ns) between copies. Without ``payloads`` NCCL tells no communicators."""
+        """``pause`` is the time (ns) between copies. Without ``payloads``, NCCL's ranges name no communicators."""
         self.ranks, self.copies, self.facts, self.seed = ranks, copies, facts, seed
         self.pause, self.payloads = pause, payloads
         self.template = template = Template(capture)
@@ -223,7 +228,7 @@ class Simulation:
             last = self.groups["stage"] == self.groups["stage"].max()
             self._takes_part[np.ix_(last, np.arange(copies) % 2 == 1, template.kinds == "tensor")] = False
         for kind, group in self.groups.items():
-            # NCCL needs no kernel for a rank alone.
+            # NCCL needs no kernel for a communicator of one rank.
             alone = np.bincount(group)[group] == 1
             self._takes_part[np.ix_(alone, np.arange(copies), template.kinds == kind)] = False
         self._starts, self._ends = np.zeros(shape), np.zeros(shape)
@@ -235,7 +240,7 @@ class Simulation:
         self.length = int(now.max())
 
     def _rank_durations(self, rank: int) -> np.ndarray:
-        """The time (ns) before each collective of each copy, and behind the last one."""
+        """The time (ns) before each collective of each copy, and after the last one."""
         random = np.random.default_rng((self.seed, rank))
         shape = (self.copies, len(self._segments))
         durations = self._segments * random.normal(1, JITTER, shape) * self.facts.slow.get(rank, 1.0)
@@ -243,7 +248,7 @@ class Simulation:
         return durations
 
     def _call(self, arrived: np.ndarray, copy: int, call: int) -> np.ndarray:
-        """Let the ranks that arrived at these times take part in a call. Returns when they go on."""
+        """Let ranks take part in a call. ``arrived`` has their arrivals. Returns when they continue."""
         template = self.template
         group = self.groups[template.kinds[call]]
         part = self._takes_part[:, copy, call]
@@ -262,11 +267,12 @@ class Simulation:
         return ended
 
     def write(self, rank: int, path: Path, copies: range | None = None, life: int = 0) -> None:
-        """Write the capture of a rank, or these copies of it as the recording of a process that was started again."""
+        """Write the capture of a rank. With ``copies``, only these copies, as the recording of a process that was
+        restarted."""
         template, facts = self.template, self.facts
         machine = rank // RANKS_OF_MACHINE
         booted = np.random.default_rng((self.seed, 1, machine))
-        # Any boot, but each clock runs for longer than the recording.
+        # The boot is arbitrary, but each clock has run for longer than the recording.
         boot = int(booted.integers(10**12, 10**15))
         wrong = int(booted.normal(0, CLOCK_NS)) + facts.clocks.get(machine, 0)
         end = self.copies - facts.ended.get(rank, 0)
@@ -308,8 +314,8 @@ class Simulation:
                 writer.rows(name, tiled)
 
     def _strings(self, writer: Writer, rank: int) -> np.ndarray:
-        """Write the strings of the template. Returns the string that replaces each one: payloads get the communicators
-        of the rank."""
+        """Write the strings of the template. Returns the new id of each string. Payloads get the communicators of the
+        rank."""
         for text in self.template.strings:
             writer.string(text)
         texts = ["", *self.template.strings]
@@ -319,7 +325,7 @@ class Simulation:
             (old,) = rows["arguments"][rows["start"] == start][:1]
             kind = str(self.template.kinds[number])
             group = int(self.groups[kind][rank])
-            # All ranks of the group, and only they, have this number.
+            # This number is equal for all ranks of the group, and unique to the group.
             identity = (self.seed << 40) + (("data", "tensor", "pipeline").index(kind) << 32) + group + 1
             text = _COMMUNICATOR.sub(str(identity), texts[old])
             replaced[old] = writer.string(text)
@@ -330,7 +336,7 @@ class Simulation:
     def _snapshots(self, boot: int, wrong: int, first: int, last: int) -> np.ndarray:
         rows = self.template.clocks[:3].copy()
         away = np.array([first, (first + last) // 2, last], np.uint64)
-        # The wall clock at the common start is that of the original.
+        # At the common start, the wall clock is that of the original.
         rows["realtime"] = np.uint64(int(self.template.clocks["realtime"][0]) + wrong) + away
         rows["boottime"] = np.uint64(boot) + away
         return rows
@@ -338,7 +344,7 @@ class Simulation:
     def _tiled(self, name: str, rows: np.ndarray, rank: int, boot: int, copies: range) -> np.ndarray:
         parts = []
         for copy in range(self.copies):
-            # The numbers of a copy do not depend on which ones are written.
+            # The random numbers of a copy do not depend on which copies are written.
             random = np.random.default_rng((self.seed, 2, rank, copy))
             if copy in copies:
                 parts.append(self._copy(name, rows, rank, boot, copy, random))
@@ -370,7 +376,7 @@ class Simulation:
             calls = [template.ranges.get(int(start), -1) for start in rows["start"]]
             return part[[call < 0 or bool(takes_part[call]) for call in calls]]
         if name == "api_calls" and rank in self.facts.heavy:
-            # Calls that launch nothing, such as those that ask for an error.
+            # Calls that launch nothing, such as queries of errors.
             more = np.repeat(part, self.facts.heavy[rank] - 1)
             more["correlation"] = 0
             return np.concatenate([part, more])
@@ -383,14 +389,15 @@ class Simulation:
         return kernels[kept]
 
     def _moved(self, times: np.ndarray, rank: int, copy: int) -> np.ndarray:
-        """Times of the original in a copy (ns since the start). Waits pass at the start of each collective."""
+        """Move times of the original to a copy (ns since the start). Each collective starts after the wait for the
+        others."""
         template = self.template
         before = 0.0
         if copy:
             before = self._ends[rank, copy - 1, -1] + self._durations[rank, copy - 1, -1] + self.pause
         known = np.maximum(times.astype(np.int64) - template.start, 0)
         call = np.searchsorted(template.arrival, known, side="left")
-        # A segment starts when the collective before it has ended.
+        # A segment starts at the end of the previous collective.
         begins = np.concatenate([[before], self._ends[rank, copy]])
         offsets = np.concatenate([[0], template.arrival])
         lengths = np.append(self._starts[rank, copy] - begins[:-1], self._durations[rank, copy, -1])
@@ -402,7 +409,7 @@ class Simulation:
 def simulate(
     folder: Path, ranks: int, copies: int, facts: Facts, *, seed: int = 2, job: str = "train", **how: Any
 ) -> list[Path]:
-    """Write the captures of a job. Returns their paths. ``how`` is for :class:`Simulation`."""
+    """Write the captures of a job. Returns their paths. ``how`` has arguments of :class:`Simulation`."""
     folder = folder / job
     folder.mkdir(parents=True, exist_ok=True)
     simulation = Simulation(ranks, copies, facts, seed=seed, **how)
@@ -425,7 +432,7 @@ def _write(simulation: Simulation, rank: int, path: Path) -> list[Path]:
     simulation.write(rank, path)
     written = [path]
     if rank in facts.killed:
-        # The last block, which says that the recording ended, is torn.
+        # Tear the last block, which says that the recording ended.
         path.write_bytes(path.read_bytes()[:-20])
     if rank in facts.duplicates:
         written.append(path.with_name(f"{path.stem}-copy.bin"))
@@ -440,7 +447,7 @@ def _write(simulation: Simulation, rank: int, path: Path) -> list[Path]:
 
 def main() -> None:
     parser = options.parser(__doc__)
-    parser.add_argument("folder", type=Path, help="the folder for the captures; theirs is FOLDER/train")
+    parser.add_argument("folder", type=Path, help="the folder for the captures, which go into FOLDER/train")
     parser.add_argument("--ranks", type=int, default=64, help="captures to write (64)")
     parser.add_argument("--copies", type=int, default=16, help="repetitions of the capture, each of two steps (16)")
     parser.add_argument("--layout", default="1x1x0", help="sizes of tensor, pipeline and data groups: 4x2x8")

@@ -1,13 +1,13 @@
-"""Check that long recordings do not lose records, leak memory or drift.
+"""Check that long recordings lose no records, leak no memory, and do not drift.
 
     python benchmarks/soak.py --out soak.json [--quick] [--arch sm_90] [--only launches,graph,nodes,cycles]
 
-It makes four recordings: 50 million launches by eight threads, 10 million nodes of CUDA graphs, 30 million nodes of
-which kernels alone are recorded, and 1,000 recordings of one process with forks and children in between. Each must
-have all launches in the captures, with nothing lost and nothing without times, or with times outside of the
-recording. Memory must not grow. The clock of the capture must follow the wall clock as closely as its snapshots do.
-Each part has a share of the time (480 s in all) and reports its progress. Needs an NVIDIA GPU, nvcc and cutrace; with
-``--quick`` a little of each on the fake GPU of the tests. Exit status 1 when something is wrong.
+Makes four recordings: 50 million launches by eight threads; 10 million nodes of CUDA graphs; 30 million nodes when only
+kernels are recorded; and 1,000 recordings of one process with forks and children in between. The captures must have all
+launches. Nothing may be lost, lack times, or have times outside the recording. Memory must not grow. The clock of the
+capture must follow the wall clock as closely as its snapshots do. Each part has a share of the time (480 s in all) and
+reports its progress. Needs an NVIDIA GPU, nvcc and cutrace. With ``--quick`` it does a little of each on the fake GPU
+of the tests. Exit status 1 when a condition does not hold.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ from cutrace.runbin import TABLES, Reader
 from cutrace.units import format_size
 
 _PROGRAM = Path(__file__).parent / "workloads" / "soak_program.py"
-# Smaller changes of memory are no growth: allocators and the page cache of file systems vary.
+# Smaller changes of memory are not growth, because allocators and the page cache of file systems vary.
 _FLAT = 24 << 20
-# The system slews the wall clock by at most 500 ppm, so it may differ by this between snapshots a second apart.
+# The system slews the wall clock by at most 500 ppm. Between snapshots a second apart, it may differ by this much from
+# a straight line.
 _BEND_NS = 125_000
 
 
 @dataclass(frozen=True)
 class Part:
-    """``count``: the amount of work, ``seconds``: its time limit."""
+    """A part. ``count`` is the amount of work, and ``seconds`` its time limit."""
 
     name: str
     count: int
@@ -67,7 +68,7 @@ QUICK = (
 
 @dataclass
 class Outcome:
-    """The result of a part. Memory is in bytes: early, late, and at its peak; times are in nanoseconds."""
+    """The result of a part. Memory (bytes) is measured early, late, and at its peak. Times are ns."""
 
     part: str
     wanted: int
@@ -89,7 +90,7 @@ class Outcome:
     def faults(self) -> list[str]:
         out = []
         if self.done < self.wanted:
-            out.append(f"{self.done:,} of {self.wanted:,} in the time that there was")
+            out.append(f"{self.done:,} of {self.wanted:,} were done in the given time")
         if self.launched != self.recorded + self.lost:
             out.append(f"{self.launched - self.recorded - self.lost:,} launches are unaccounted for")
         if self.lost:
@@ -106,7 +107,7 @@ class Outcome:
 
 
 class Soak:
-    """The machine of the test, real or fake."""
+    """The machine that runs the parts, real or fake."""
 
     def __init__(self, folder: Path, quick: str | None, arch: str) -> None:
         self._folder, self._quick = folder, quick is not None
@@ -161,7 +162,7 @@ class Soak:
         )
 
     def attempt(self, part: Part, outcomes: list[Outcome]) -> str:
-        """Run a part and add its result. Returns why there is none, "" otherwise."""
+        """Run a part and append its result. Returns why there is no result, or ""."""
         try:
             outcomes.append(self.run(part))
         except Failed as failure:
@@ -180,8 +181,9 @@ class Soak:
 
 
 def _drift(reader: Reader, samples: list[list[int]]) -> tuple[int | None, int | None]:
-    """Return how far REALTIME moved against the clock of the capture, and the largest difference between the program's
-    readings and the snapshots' clock at that moment, less the time of the two readings."""
+    """Return how far (ns) REALTIME moved against the clock of the capture. Also return the largest difference (ns)
+    between the program's readings and the clock of the snapshots at that moment, without the time that the two readings
+    take."""
     blocks = [reader.read(block) for block in reader.indices(TABLES["clocks"].number).tolist()]
     rows = np.sort(np.concatenate(blocks), order="boottime")
     known = rows["boottime"].astype(np.int64)
@@ -197,7 +199,7 @@ def _drift(reader: Reader, samples: list[list[int]]) -> tuple[int | None, int | 
 
 
 def _wrong_times(reader: Reader) -> int:
-    """Return the number of kernels that end before they start, or have a time before or after the recording."""
+    """Return the number of kernels that end before they start, or have a time outside the recording."""
     snapshots = [reader.read(block) for block in reader.indices(TABLES["clocks"].number).tolist()]
     times = np.concatenate(snapshots)["boottime"]
     wrong = 0

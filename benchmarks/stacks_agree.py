@@ -1,10 +1,10 @@
-"""Compare captured Python stacks with those that Python itself shows, in programs of many kinds.
+"""Compare captured Python stacks with the stacks that Python itself reports, in programs of many kinds.
 
     python benchmarks/stacks_agree.py [--captures 1000000] [--python PATH ...] [--only NAME ...]
 
-Builds the collector's walker as a library (tests/support/pystacks.py) and has each interpreter capture stacks: over
-recursion, generators, coroutines, exceptions, finalizers, exec, code objects that die, tracers, signal handlers,
-threads, threads of C and calls without the interpreter's lock. Each capture is compared with ``sys._getframe()`` and
+Builds the collector's walker as a library (tests/support/pystacks.py). Each interpreter captures stacks in recursion,
+generators, coroutines, exceptions, finalizers, exec, code objects that are freed, tracers, signal handlers, threads, C
+threads, and calls without the interpreter's lock. Each capture is compared with ``sys._getframe()`` and
 ``traceback.extract_stack()``. Prints one JSON line for each interpreter. Exit status 1 when a stack was wrong or
 missing. Needs a C++ compiler, no GPU.
 """
@@ -46,7 +46,7 @@ def scenario(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def require(condition: bool, what: str) -> None:
-    """Note a fault that is not one of a stack."""
+    """Note a fault that is not about a stack."""
     if not condition:
         pystacks.wrong.append(what)
 
@@ -56,7 +56,7 @@ def require(condition: bool, what: str) -> None:
 
 @scenario
 def recursion() -> None:
-    """Functions that call each other in statements of several lines, up to the longest stack and beyond."""
+    """Functions that call each other in statements of several lines. Stacks reach the maximum depth and exceed it."""
 
     def descend(depth: int) -> object:
         if depth == 0:
@@ -75,7 +75,7 @@ def recursion() -> None:
 
 @scenario
 def deep_recursion() -> None:
-    """Stacks around the longest that is kept, and deeper ones."""
+    """Stacks around the maximum depth, and much deeper ones."""
 
     def descend(depth: int) -> object:
         return both() if depth == 0 else descend(depth - 1)
@@ -89,7 +89,7 @@ def deep_recursion() -> None:
 
 @scenario
 def generators() -> None:
-    """Generators that delegate, are thrown into and closed, and run on the next thread."""
+    """Generators that delegate, get exceptions thrown into them, are closed, and continue on the next thread."""
 
     def count(depth: int) -> Iterator[int]:
         both()
@@ -153,7 +153,7 @@ def coroutines() -> None:
 
 
 class Everything:
-    """A class whose special methods capture."""
+    """A class whose special methods capture stacks."""
 
     def __init__(self, text: str = "") -> None:
         self.text = text
@@ -192,7 +192,7 @@ class Everything:
 
 @scenario
 def special_methods() -> None:
-    """Methods that the interpreter calls, and objects that die where their frame ends."""
+    """Methods that the interpreter calls, and objects that are freed at the end of their frame."""
 
     def local_death() -> int:
         kept = [Everything() for _ in range(3)]
@@ -209,7 +209,7 @@ def special_methods() -> None:
 
 @scenario
 def cycles() -> None:
-    """Finalizers that the garbage collector runs, in the middle of other code."""
+    """Finalizers that the garbage collector runs in the middle of other code."""
 
     class Cycle(Everything):
         def __init__(self) -> None:
@@ -222,7 +222,7 @@ def cycles() -> None:
 
 @scenario
 def exceptions() -> None:
-    """Handlers, finally clauses and groups."""
+    """Exception handlers, finally clauses and exception groups."""
 
     def fails() -> int:
         try:
@@ -242,7 +242,7 @@ def exceptions() -> None:
 
 @scenario
 def callbacks() -> None:
-    """Functions of C that call functions of Python."""
+    """C functions that call Python functions."""
 
     @functools.lru_cache
     def cached(x: int) -> bool:
@@ -262,7 +262,7 @@ def callbacks() -> None:
 
 @scenario
 def names() -> None:
-    """Names and files in all widths, and very long ones."""
+    """Names and files with characters of all widths, and very long ones."""
     variables = {"check": check}
     for name in (
         "plain",
@@ -279,12 +279,12 @@ def names() -> None:
 
 
 class Name(str):
-    """A str whose characters are elsewhere than those of str itself."""
+    """A subclass of str. Its characters are at another place than those of a plain str."""
 
 
 @scenario
 def subclassed_names() -> None:
-    """A file whose name is of a subclass of str."""
+    """A code object whose file name is an instance of a subclass of str."""
     code = (lambda: check()).__code__.replace(co_filename=Name("subclass.py"))
     types.FunctionType(code, globals())()
 
@@ -323,7 +323,7 @@ reused = 0
 
 @scenario
 def dying_code() -> None:
-    """Code objects that die, and others of the same shape that take their addresses."""
+    """Code objects that are freed, and others of the same shape that get their addresses."""
     global reused
     for _ in range(60):
         number = _deaths.randrange(10**9)
@@ -337,7 +337,7 @@ def dying_code() -> None:
 
 @scenario
 def dying_code_on_threads() -> None:
-    """The same on two threads, which forget what the other thread's objects were."""
+    """As in ``dying_code``, on two threads. Each thread has to forget freed objects of the other one."""
     threads = [threading.Thread(target=dying_code) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -350,7 +350,7 @@ def dying_code_on_threads() -> None:
 
 @scenario
 def tracers() -> None:
-    """Functions of sys.settrace() and sys.setprofile() that capture, and traced code that does."""
+    """Functions of sys.settrace() and sys.setprofile() that capture stacks, and traced code that captures them."""
 
     def traced(x: int) -> int:
         y = x + 1
@@ -399,7 +399,7 @@ def jumps() -> None:
 
 @scenario
 def python_signal_handlers() -> None:
-    """Handlers of Python, which run between two instructions."""
+    """Python signal handlers, which run between two instructions."""
     done = threading.Event()
 
     def handler(number: int, frame: object) -> None:
@@ -419,7 +419,7 @@ def python_signal_handlers() -> None:
 
 @scenario
 def threads() -> None:
-    """Threads that capture at the same time, at different depths."""
+    """Threads that capture stacks at the same time, at different depths."""
 
     def worker(seed: int) -> None:
         choice = random.Random(seed)
@@ -442,7 +442,8 @@ def threads() -> None:
 
 @scenario
 def threads_of_c() -> None:
-    """A thread that Python does not know has no stack; in a call back from it there is one, and after it none."""
+    """A thread that Python does not know has no stack. It has one during a callback into Python, and none
+    afterwards."""
     require(free.stacks_capture_on_c_thread() == 0, "a thread of C had a stack")
     agreed: list[bool] = []
 
@@ -457,7 +458,7 @@ def threads_of_c() -> None:
 
 @scenario
 def released_lock() -> None:
-    """A thread captures without the interpreter's lock while others run, make and free code."""
+    """A thread captures stacks without the interpreter's lock, while others run, create and free code."""
     stop = pystacks.ctypes.c_int(0)
     numbers = pystacks.ctypes.c_uint32()
 
@@ -485,7 +486,7 @@ def released_lock() -> None:
 
 
 def run(captures: int, only: list[str]) -> dict[str, Any]:
-    """Run the scenarios until there were this many captures."""
+    """Run the scenarios until there are ``captures`` captures."""
     pystacks.start()
     chosen = {name: function for name, function in SCENARIOS.items() if not only or name in only}
     done: dict[str, int] = dict.fromkeys(chosen, 0)

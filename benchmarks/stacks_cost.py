@@ -1,17 +1,18 @@
-"""Measure what one capture of a Python stack costs, by depth and by what is known of the stack.
+"""Measure the cost of capturing a Python stack, by depth and by how much of the stack is already known.
 
     python benchmarks/stacks_cost.py [--depths 5 30 100] [--python PATH]
 
-Builds the collector's walker as a library (tests/support/pystacks.py). Each depth has functions of their own with 40
-lines, as in a real program. Prints one JSON line: for each depth nanoseconds of a capture of
+Builds the collector's walker as a library (tests/support/pystacks.py). Each depth has functions of its own with 40
+lines each, as in a real program. Prints one JSON line with the nanoseconds of a capture, for each depth and these
+cases:
 
-``known``         a stack that is known, again and again
+``known``         the same known stack each time
 ``known, cold``   the same, after the program has touched 4 MiB of other memory
-``known frames``   a stack whose functions are all known, with another line in the innermost one
-``new``           a stack of which nothing is known
+``known frames``   a stack whose functions are all known, with another line in the innermost function
+``new``           a stack of unknown functions
 
-The smallest of seven rounds counts; of ``known frames``, where each capture is another stack, the median. Needs a C++
-compiler, no GPU.
+The smallest of seven rounds counts. For ``known frames`` the median counts, because each capture has another stack.
+Needs a C++ compiler, no GPU.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ COLD_BYTES = 4 << 20
 
 
 def functions(depth: int) -> Callable[[Callable[[], None]], None]:
-    """A function that calls others down to a depth, where the last one calls its argument."""
+    """Return a function that calls others down to ``depth``. The last one calls its argument."""
     lines = "".join(f"  x{i} = {i}\n" for i in range(20))
     text = ""
     for i in range(depth):
@@ -52,7 +53,7 @@ def functions(depth: int) -> Callable[[Callable[[], None]], None]:
 
 
 def other_lines() -> list[float]:
-    """Nanoseconds of captures in functions of 40 lines, each capture at a line of its own."""
+    """The nanoseconds of captures in functions of 40 lines. Each capture is at another line."""
     times: list[float] = []
     for number in range(25):
         text = f"def work_{number}(once):\n return [\n  once()" + ",\n  once()" * 39 + "]\n"
@@ -67,7 +68,7 @@ def smallest(function: Callable[..., float], *arguments: object) -> float:
 
 
 def measure(depth: int) -> dict[str, float]:
-    """Nanoseconds of captures in a stack of this depth or a little more."""
+    """The nanoseconds of captures in a stack of this depth or a little more, by case."""
     found: dict[str, float] = {}
     clock = smallest(free.stacks_time_clock, 20_000)
 

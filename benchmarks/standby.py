@@ -1,11 +1,11 @@
-"""Measure what a process on standby costs beside one without cutrace, before and after ten attachments.
+"""Measure the cost of a process on standby, compared with one without cutrace, before and after ten attachments.
 
     python benchmarks/standby.py --out standby.json [--processes 3] [--rounds 6] [--quick]
 
-Two processes run the same loops (workloads/standby_program.py): one is started by `cutrace arm`, one by itself. Both
-are timed in turn, in an order that alternates. Then somebody attaches ten times to the first while it runs its loops,
-and both are timed again. All of that is repeated with new processes. Needs an NVIDIA GPU, nvcc, PyTorch and cutrace
-installed.
+Two processes run the same loops (workloads/standby_program.py): one is started by `cutrace arm`, the other without
+cutrace. They are timed in turn, in alternating order. Then the benchmark attaches ten times to the first process while
+it runs its loops, and both are timed again. Everything is repeated with new processes. Needs an NVIDIA GPU, nvcc,
+PyTorch and cutrace installed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ATTACHMENTS = 10
 
 
 class Measured:
-    """A process that times loops."""
+    """A process that times loops on request."""
 
     def __init__(self, library: Path, scale: float, *, standby: bool) -> None:
         arm = [sys.executable, "-m", "cutrace", "arm", "--"] if standby else []
@@ -51,7 +51,7 @@ class Measured:
         self._process.stdin.flush()
 
     def answer(self) -> float:
-        """The nanoseconds of an operation of the loop that was asked for. Raises :class:`Failed` without an answer."""
+        """Return the nanoseconds per operation of the requested loop. Raises :class:`Failed` without an answer."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -68,7 +68,7 @@ class Measured:
 
 
 def compare(tools: dict[str, Measured], rounds: int) -> list[dict[str, Any]]:
-    """Time each loop in each process, in turn. The first round is a warm-up."""
+    """Time each loop in each process, in turn. The first round is a warm-up and is not returned."""
     rows = []
     for number in range(rounds + 1):
         for loop in _LOOPS:
@@ -80,7 +80,7 @@ def compare(tools: dict[str, Measured], rounds: int) -> list[dict[str, Any]]:
 
 
 def attach(process: Measured, folder: Path) -> list[dict[str, Any]]:
-    """Attach ten times while the loops run. Returns what each capture has."""
+    """Attach ten times while the loops run. Returns the contents of each capture."""
     captures = []
     for number in range(_ATTACHMENTS):
         path = folder / f"{number}.bin"
@@ -133,7 +133,8 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """Markdown: for each loop and phase the lowest time, the median, and the ratio of standby to none."""
+    """Return a Markdown table. For each loop and phase it has the lowest time, the median, and the ratio of standby to
+    none."""
     lines = ["| loop | phase | none ns | standby ns | lowest | median |", "|---|---|---:|---:|---:|---:|"]
     for loop in _LOOPS:
         for phase in ("before", "after"):
@@ -157,7 +158,7 @@ def main() -> int:
     parser = options.parser(__doc__, out=options.REQUIRED, arch="native")
     parser.add_argument("--processes", type=int, default=3, help="pairs of processes (default 3)")
     parser.add_argument(
-        "--rounds", type=int, default=6, help="measurements of a loop in a process, a phase (default 6)"
+        "--rounds", type=int, default=6, help="measurements of each loop in each process and phase (default 6)"
     )
     parser.add_argument("--quick", action="store_true", help="a twentieth of the work, to check that all of it runs")
     args = parser.parse_args()

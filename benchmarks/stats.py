@@ -1,13 +1,13 @@
-"""Measure how long `cutrace stats`, `cutrace slice` and `cutrace diff` take on a large capture, and how much memory.
+"""Measure the time and the memory of `cutrace stats`, `cutrace slice` and `cutrace diff` on a large capture.
 
     python benchmarks/stats.py --events 10000000 [--capture tests/data/torch_step.bin] [--out results.json]
 
 Tiles a capture to that many rows as benchmarks/convert.py does. Each round runs each verb in a fresh process: ``stats``
-with its usual reports; ``slice`` of the middle half of the time, into a capture; ``diff`` of the capture with another
-tile of it with as many rows, so that it reads twice as many. ``stats`` and ``slice`` are pinned to one core; ``diff``
-may use two. ``seconds`` is from the start of the process to its end, the interpreter's start and all imports included.
-It is the median of the rounds, as are ``user_seconds`` and ``system_seconds``. ``peak_rss_mib`` is the peak memory of
-all rounds. Files are in the page cache, in the folder TMPDIR. A first round is not counted.
+with its usual reports; ``slice`` of the middle half of the time, into a capture; and ``diff`` with a second capture
+that has as many rows, so that it reads twice as many. ``stats`` and ``slice`` are pinned to one core; ``diff`` may use
+two. ``seconds`` is the time from the start of the process to its end, including the start of the interpreter and all
+imports. It is the median of the rounds, as are ``user_seconds`` and ``system_seconds``. ``peak_rss_mib`` is the peak
+memory of all rounds. Files are in the page cache, in the folder TMPDIR. A first round is not counted.
 
 The targets are less than 2 s and less than 500 MiB each. Prints one JSON line; ``--out`` adds it to the results in a
 file.
@@ -35,8 +35,8 @@ _SLICE = "half.bin"
 
 
 def run(arguments: list[str], folder: Path, *, cores: int) -> dict[str, float]:
-    """Run one verb in a fresh process and delete its output. A verb that did its work ends with status 0 or 1."""
-    # Installed modules are compiled; modules of a checkout are compiled by the first round.
+    """Run one verb in a fresh process and delete its output. The verb has to end with status 0 or 1."""
+    # Installed modules have bytecode. The first round writes that of the modules of a checkout.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
     chosen = sorted(os.sched_getaffinity(0))[-cores:]
@@ -62,7 +62,7 @@ def run(arguments: list[str], folder: Path, *, cores: int) -> dict[str, float]:
 
 
 def verbs(source: Path, other: Path, folder: Path) -> dict[str, tuple[list[str], int]]:
-    """Return the command lines, and the number of cores of each."""
+    """Return the command line of each verb, and its number of cores."""
     with cutrace.load(source) as trace:
         span = trace.end - trace.start
     half = ["--start", f"{span // 4}ns", "--end", f"{3 * span // 4}ns", "-q", "-o", str(folder / _SLICE)]

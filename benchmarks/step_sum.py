@@ -1,15 +1,16 @@
-"""Compare the report `step_sum` with what a training loop measures of itself.
+"""Compare the report `step_sum` with the times that a training loop measures itself.
 
     python benchmarks/step_sum.py -o step_sum.json [--steps 200] [--ranks 1]
 
 A loop trains a small transformer in PyTorch, with a GPU for each rank, under `cutrace record --kinds
-default,environment`. It times each step with its own clock. For each step the parts of `step_trace` have to add up to
-its wall clock exactly, and this has to be within 1 % of the time that the loop measured. In two variants each step also
-sleeps, or copies while nothing computes: the parts `host` and `copies` have to have at least this time, and at most
-10 % and 100 us a step more than it and the plain variant together. The variant `async` does not synchronise in its
-steps: their wall clocks together have to be within 1 % of the time that the loop takes on the host. The energy of the
-steps is shown beside that of NVML's counter. Needs an NVIDIA GPU for each rank, and PyTorch. Ends with status 1 if
-something is not as said.
+default,environment`. It times each step with its own clock. For each step, the parts of `step_trace` have to add up to
+its wall clock exactly, and the wall clock has to be within 1 % of the time that the loop measured.
+
+In two variants each step also sleeps, or copies while nothing computes. The parts `host` and `copies` must have at
+least the added time. They may exceed the sum of the added time and the same part of the plain variant by 10 % and 100
+us a step. The variant `async` does not synchronise in its steps: the sum of their wall clocks has to be within 1 % of
+the time of the loop on the host. The energy of the steps is given with that of NVML's counter. Needs an NVIDIA GPU for
+each rank, and PyTorch. Exit status 1 when a condition does not hold.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import cutrace
 from cutrace.analysis.statistics.steps import PARTS
 
 VARIANTS = ("plain", "sleep", "copy", "async")
-#: The part that has the time of what a variant adds.
+#: The part that has the time that a variant adds.
 GROWS = {"sleep": "host", "copy": "copies"}
 MOST_ERROR = 0.01
 MOST_GROWTH = 1.10
@@ -58,7 +59,7 @@ def record(folder: Path, variant: str, steps: int, ranks: int) -> tuple[Path, li
 
 
 def compare(capture: Path, measured: dict[str, Any], variant: str) -> dict[str, Any]:
-    """What the reports say of the steps of one rank, beside what it measured."""
+    """Compare what the reports say about the steps of one rank with what the rank measured."""
     with cutrace.load(capture) as trace:
         (process,) = [p for p in trace.processes if p.pid == measured["pid"]]
         told = f"{process.name} ({process.pid})"
@@ -94,7 +95,7 @@ def compare(capture: Path, measured: dict[str, Any], variant: str) -> dict[str, 
 
 
 def faults(run: dict[str, Any], plain: dict[str, Any]) -> list[str]:
-    """Sentences on what is not as the docstring says."""
+    """Sentences on the conditions of the docstring that do not hold."""
     found = []
     name = run["variant"]
     if run["steps"] != run["measured_steps"]:
@@ -108,7 +109,7 @@ def faults(run: dict[str, Any], plain: dict[str, Any]) -> list[str]:
     if name in GROWS:
         part = GROWS[name]
         least = run["added_ns"]
-        # Copies that are timed by events include the start of the copy.
+        # The time of copies that is measured by events includes the start of the copy.
         if run["parts_ns"][part] < least * (2 - MOST_GROWTH):
             found.append(f"{name}: {part} is {run['parts_ns'][part]} ns, although {least} ns were added")
         most = (least + plain["parts_ns"][part]) * MOST_GROWTH + MOST_MORE_NS * run["steps"]

@@ -1,10 +1,9 @@
-"""Measure what a killed update of golden files loses: updates on the fake GPU are killed at random moments.
+"""Measure what a killed update of golden files loses. Updates on the fake GPU are killed at random moments.
 
-Each update is one of 200 tests, serial or with workers of pytest-xdist. A hook logs each test that finished in the
-process that ran it. When the log has a random number of tests, SIGKILL ends the whole process group. The next update
-runs one other test, takes the journal up and writes the golden file. A test is lost if the log has it and the golden
-file lacks it or has another count. No test may be lost. Prints one JSON object. Needs a C++ compiler and the CUDA and
-CUPTI headers.
+Each update is of 200 tests, serial or with workers of pytest-xdist. A hook logs each finished test in the process that
+ran it. When the log has a random number of tests, SIGKILL ends the whole process group. The next update runs one other
+test, applies the journal and writes the golden file. A test is lost if it is in the log, but the golden file lacks it
+or has another count. No test may be lost. Prints one JSON object. Needs a C++ compiler and the CUDA and CUPTI headers.
 """
 
 from __future__ import annotations
@@ -56,7 +55,8 @@ OTHER = "import fakegpu\n\ndef test_other():\n    fakegpu.launch('k')\n"
 
 @dataclass(frozen=True)
 class Kill:
-    """A killed update: its workers, the tests that had finished, and those of them that were lost."""
+    """A killed update: the number of its workers, the tests that had finished, and the finished tests that were
+    lost."""
 
     workers: int
     finished: int
@@ -64,7 +64,7 @@ class Kill:
 
 
 def finished(folder: Path) -> list[str]:
-    """The tests of the log, without a line that is cut off."""
+    """The tests in the log, without an incomplete last line."""
     log = folder / "finished"
     if not log.exists():
         return []
@@ -79,7 +79,8 @@ def command(workers: int, *words: str) -> list[str]:
 
 
 def kill_one(folder: Path, environment: dict[str, str], workers: int, after: int, delay: float) -> Kill:
-    """Kill an update ``delay`` seconds after so many tests finished, and count what the next one lacks."""
+    """Kill an update ``delay`` seconds after ``after`` tests have finished, and count the finished tests that the next
+    update lacks."""
     for name, text in (("conftest.py", CONFTEST), ("test_many.py", SUITE), ("test_other.py", OTHER)):
         (folder / name).write_text(text)
     (folder / "pytest.ini").write_text("[pytest]\n")
@@ -119,7 +120,7 @@ def kill_one(folder: Path, environment: dict[str, str], workers: int, after: int
 
 
 def run(kills: int, seed: int, cache: Path) -> dict[str, Any]:
-    """Kill so many updates, serial and with workers, and sum up."""
+    """Kill ``kills`` updates, serial and with workers, and summarise them."""
     sys.path.insert(0, str(TESTS))
     from support.fakedriver import build
 

@@ -3,9 +3,9 @@
     python benchmarks/why_ncu.py --out why.json [--capture run.bin --details ncu.csv]
 
 Runs ``workloads/twenty_kernels.py`` under `cutrace profile --nvtx step2` and under ncu with its rules, both with
-flushed caches, unless the capture and ncu's details are given. For each launch it compares the limiter with what ncu's
-rule SOLBottleneck says, and writes both with the values of the launch: tests/extras/hardware/test_rules.py asks the
-rules again. Needs an NVIDIA GPU, ncu, PyTorch and Triton, or the two files.
+flushed caches, unless the capture and ncu's details are given. For each launch it compares the limiter with the result
+of ncu's rule SOLBottleneck. Both are written with the values of the launch, which tests/extras/hardware/test_rules.py
+uses. Needs an NVIDIA GPU, ncu, PyTorch and Triton, or the two files.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def record(folder: Path) -> tuple[Path, Path]:
 
 
 def by_ncu(details: Path) -> list[tuple[str, str]]:
-    """The kernel and the text of the leading rule of each launch."""
+    """The kernel and the sentences of the leading rule, for each launch."""
     lines = details.read_text().splitlines(keepends=True)
     rows = csv.DictReader(line for line in lines if not line.startswith(("==", "{")))
     launches: dict[int, tuple[str, str]] = {}
@@ -56,7 +56,7 @@ def by_ncu(details: Path) -> list[tuple[str, str]]:
 
 
 def limit(text: str) -> str:
-    """What ncu's rule says: a unit of memory, compute, balanced, latency or small grid."""
+    """The result of ncu's rule: a memory unit, compute, balanced, latency or small grid."""
     if "too small to fill" in text:
         return "small grid"
     if "latency issues" in text:

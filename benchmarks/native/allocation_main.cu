@@ -1,6 +1,6 @@
-// allocation_main PAIRS WARM_UP: time pairs of an allocation and its release, in the order of a stream and without.
+// allocation_main PAIRS WARM_UP: time pairs of an allocation and its release, with and without stream order.
 //
-// Prints a JSON line for each way, and a last one with the moment of exit (nanoseconds of CLOCK_BOOTTIME).
+// Prints a JSON line for each kind of allocation, and a last one with the moment of exit (ns of CLOCK_BOOTTIME).
 #include <cuda_runtime.h>
 
 #include <chrono>
@@ -27,7 +27,7 @@ cudaError_t at_once(cudaStream_t) {
   return error == cudaSuccess ? cudaFree(memory) : error;
 }
 
-// Nanoseconds of a pair; ends the program at an error.
+// Returns the nanoseconds of a pair. Ends the program after an error.
 double time_pairs(cudaError_t (*pair)(cudaStream_t), cudaStream_t stream, std::uint64_t warm_up, std::uint64_t pairs) {
   cudaError_t error = cudaSuccess;
   for (std::uint64_t i = 0; i < warm_up && error == cudaSuccess; ++i) error = pair(stream);
@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
   cudaStream_t stream = nullptr;
   cudaMemPool_t pool = nullptr;
   std::uint64_t everything = UINT64_MAX;
-  // A pool that keeps its memory, as frameworks have it.
+  // The pool keeps its memory, as in frameworks.
   if (cudaStreamCreate(&stream) != cudaSuccess || cudaDeviceGetDefaultMemPool(&pool, 0) != cudaSuccess ||
       cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &everything) != cudaSuccess) {
     std::fprintf(stderr, "allocation_main: no stream or no pool\n");

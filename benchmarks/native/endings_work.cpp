@@ -1,7 +1,8 @@
-// The work of the programs of endings.py. Each call is counted in a file that outlives the process, however it ends.
+// The work of the programs of endings.py. Each call is counted in a file that outlives the process.
 //
-// ENDINGS_COUNTS is a folder: each process makes a file there, <pid>-<number>, with a Counts in it, that is mapped and shared.
-// Kernels are launched through libcuda, or the fake one of the tests; ranges are pushed and popped with NVTX.
+// ENDINGS_COUNTS is a folder. Each process creates a file <pid>-<number> there, and maps a Counts in it as shared
+// memory. Kernels are launched through libcuda, or the fake driver of the tests. Ranges are pushed and popped with
+// NVTX.
 
 #include <cuda.h>
 #include <nvtx3/nvToolsExt.h>
@@ -29,13 +30,13 @@ constexpr std::size_t kSlots = 60'000;  // a minute, by milliseconds
 
 struct Series {
   std::atomic<std::uint64_t> begun{0}, done{0};
-  std::atomic<std::uint32_t> by_millisecond[kSlots];  // how many were done at the last call of that millisecond
+  std::atomic<std::uint32_t> by_millisecond[kSlots];  // the number of calls up to the end of that millisecond
 };
 
 struct Counts {
   std::uint64_t start = 0;  // BOOTTIME, ns
   char role[48]{};
-  std::atomic<std::int32_t> error{0};  // of the first call of CUDA that failed
+  std::atomic<std::int32_t> error{0};  // CUresult of the first call of CUDA that failed
   std::uint32_t padding = 0;
   Series launches, ranges;
 };
@@ -93,7 +94,7 @@ struct Driver {
   decltype(&cuCtxSetCurrent) set_current = find<decltype(cuCtxSetCurrent)>("cuCtxSetCurrent");
   decltype(&cuLaunchKernel) launch = find<decltype(cuLaunchKernel)>("cuLaunchKernel");
   decltype(&cuCtxSynchronize) synchronize = find<decltype(cuCtxSynchronize)>("cuCtxSynchronize");
-  // Only the fake driver has these.
+  // Only the fake driver has these functions.
   int (*fake_init)() = find<int()>("fake_gpu_init");
   int (*fake_wait)(const char*, std::uint32_t) = find<int(const char*, std::uint32_t)>("fake_gpu_wait");
   using FakeLaunch = int(const char*, const char*, const std::uint32_t*, const std::uint32_t*, std::uint32_t, std::uint64_t,
@@ -134,9 +135,9 @@ __attribute__((constructor)) void work_forks() {
   pthread_atfork(nullptr, nullptr, [] { mapped.store(nullptr); });
 }
 
-// Each returns 0 or the CUresult of the first call that failed.
+// Each function returns 0, or the CUresult of the first call that failed.
 
-// Sets the name of the counts of this process and of its forks. Call it before the first counted call.
+// Sets the name under which this process and its forks count. Call it before the first counted call.
 void work_role(const char* role) { std::strncpy(next_role, role, sizeof next_role - 1); }
 
 int work_start() {
@@ -178,7 +179,7 @@ void work_ranges(int count) {
   }
 }
 
-// In each of `threads` threads at once: `count` launches and ranges. Returns when all have ended.
+// Makes `count` launches and ranges in each of `threads` threads at the same time. Returns when all threads have ended.
 int work_threads(int threads, int count) {
   std::atomic<int> waiting{threads}, first{0};
   std::vector<std::thread> all;
@@ -196,7 +197,7 @@ int work_threads(int threads, int count) {
   return first;
 }
 
-// A thread that nobody joins launches and makes ranges until the driver refuses or the process ends.
+// Starts a thread that nobody joins. It makes launches and ranges until the driver refuses or the process ends.
 void work_in_background() {
   std::thread([] {
     for (;;) {

@@ -10,8 +10,8 @@ __global__ void node_kernel() {}
 
 extern "C" {
 
-// Replays a CUDA graph of `nodes` empty kernels `replays` times, waiting for the GPU after each tenth. Returns 0, or the
-// cudaError_t of the first call that failed.
+// Replays a CUDA graph of `nodes` empty kernels `replays` times, and waits for the GPU after every tenth replay.
+// Returns 0, or the cudaError_t of the first call that failed.
 int graph_loop(int nodes, std::uint64_t replays) {
   cudaStream_t stream = nullptr;
   cudaGraph_t graph = nullptr;

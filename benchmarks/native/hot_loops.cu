@@ -1,9 +1,9 @@
-// Kernels whose hot line, and why their warps wait there, is known: what pc_sampling.py looks for in samples.
+// Kernels with a known hot line and a known reason why warps wait there. pc_sampling.py looks for both in samples.
 //
 //     hot_loops loads|chain|barrier|small LAUNCHES
 //
-// Prints how long a launch took, in ns, all of them together and synchronised, after a warm-up; and the memory that is in use on
-// the GPU, in MiB.
+// Prints the time of a launch (ns), averaged over all launches up to a synchronisation, after a warm-up. Also prints
+// the memory that is in use on the GPU (MiB).
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -27,7 +27,7 @@ __global__ void chain(float a, float b, int steps, float* out) {
   out[blockIdx.x * blockDim.x + threadIdx.x] = x;
 }
 
-// The first warp computes, the others wait for it.
+// The first warp computes, and the others wait for it.
 __global__ void barrier(float a, float b, int steps, float* out) {
   __shared__ float shared;
   float x = static_cast<float>(threadIdx.x);

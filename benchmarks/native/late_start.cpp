@@ -1,8 +1,9 @@
-// A CUPTI tool for late_start.py that is enabled step by step, inside cuInit() or in the middle of a program, and discards
-// its buffers unread, as the null collector does.
+// A CUPTI tool for late_start.py. It is enabled step by step, inside cuInit() or in the middle of a program. Like the
+// null collector, it discards its buffers unread.
 //
-// As an injection library (CUDA_INJECTION64_PATH) it does the steps of LATE_START_EARLY inside cuInit(). The program does
-// others with late_start_do(), later. LATE_START_CUPTI is the libcupti to load. A step is a word, see do_step().
+// As an injection library (CUDA_INJECTION64_PATH) it does the steps of LATE_START_EARLY inside cuInit(). The program
+// does other steps later, with late_start_do(). LATE_START_CUPTI is the libcupti to load. A step is a word; see
+// do_step().
 //
 // Build it as one file: g++ -std=c++20 -O2 -fPIC -shared -I<CUPTI and CUDA headers> late_start.cpp -ldl -lpthread
 
@@ -21,7 +22,7 @@
 
 namespace {
 
-// Types of CUPTI after 13.0. The file also builds with headers of 13.0. The first field of each is its size.
+// Types that CUPTI added after 13.0, so that the file builds with headers of 13.0. The first field of each is its size.
 struct FieldSelection {  // CUpti_ActivityFieldSelection
   std::size_t size = sizeof(FieldSelection);
   std::size_t count = 0;
@@ -56,10 +57,10 @@ struct CompleteInfo {  // CUpti_BufferCallbackCompleteInfo
 };
 constexpr auto kUserDefinedRecords = static_cast<CUpti_ActivityAttribute>(11);
 
-// The fields that activity.cpp reads, by their number in CUpti_ActivityKernelFieldIds and CUpti_ActivityApiFieldIds.
+// The fields that activity.cpp reads, by their numbers in CUpti_ActivityKernelFieldIds and CUpti_ActivityApiFieldIds.
 int kernel_fields[] = {0,  1,  2,  4,  7,  8,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
                        22, 24, 27, 28, 29, 30, 31, 32, 33, 37, 38, 39, 40, 41, 42, 43};
-// Those that change from launch to launch.
+// The fields that change from launch to launch.
 int few_kernel_fields[] = {0, 7, 8, 10, 11, 12, 22, 24, 31, 33};
 int api_fields[] = {0, 1, 2, 3, 5, 6, 7};
 
@@ -160,7 +161,7 @@ std::uint64_t now() {
   return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-// The data that a tool would keep of a call that it records itself.
+// The data of a call that a tool would keep if it recorded the call itself.
 struct Row {
   std::uint64_t start, end;
   std::uint32_t correlation, call;
@@ -215,7 +216,7 @@ void each_call(const char* step, CUpti_CallbackDomain domain, bool wanted, Set s
   for (const cutrace::ApiFunction& function : tool().cupti.api_functions()) {
     if (function.domain != domain || cutrace::keeps_api_call(function.name) != wanted) continue;
     const CUptiResult result = set(function.id);
-    // A CUPTI that is newer than the driver knows calls that the program cannot make.
+    // If CUPTI is newer than the driver, it knows calls that the program cannot make.
     if (result == CUPTI_SUCCESS || result == CUPTI_ERROR_INVALID_PARAMETER) continue;
     if (refused++ == 0) error = result;
   }
@@ -243,7 +244,7 @@ void enable_v2(const char* step, CUpti_ActivityKind kind, bool only_wanted, int*
   if (t.cupti.of_several.ActivityEnable == nullptr) return note(step, "this CUPTI has no cuptiActivityEnable_v2");
   const CUptiResult result = t.cupti.of_several.ActivityEnable(t.subscriber, kind, &config);
   if (result == CUPTI_SUCCESS) return;
-  // The header leaves these sizes open: try which ones the library accepts.
+  // The header does not specify these sizes, so try which ones the library accepts.
   for (std::size_t fields_size : {config.fields.size, std::size_t{0}})
     for (std::size_t calls_size : {calls.size, offsetof(CallOptions, enable) + 1}) {
       config.fields.size = field_count == 0 ? fields_size : config.fields.size;
@@ -278,7 +279,7 @@ void dump(const char* step, CUpti_ActivityKind kind) {
 void do_step(const std::string& word) {
   Tool& t = tool();
   const char* step = word.c_str();
-  // runtime_ids, driver_ids, ...: the domain and what is done in it.
+  // runtime_ids, driver_ids, ...: the domain, and what is done in it.
   const bool runtime = word.rfind("runtime", 0) == 0;
   const std::string rest = runtime ? word.substr(7) : word.rfind("driver", 0) == 0 ? word.substr(6) : "-";
   const CUpti_CallbackDomain domain = runtime ? kRuntime : kDriver;
@@ -287,7 +288,7 @@ void do_step(const std::string& word) {
     each_call(step, domain, wanted, [&](std::uint32_t id) { return t.cupti.enable_call(domain, id, on); });
   };
   if (word == "subscribe" || word == "subscribe_v2") return subscribe(step, word == "subscribe_v2");
-  if (word == "buffers") {  // of a subscriber or of none; cuptiSubscribe_v2() has registered its own
+  if (word == "buffers") {  // with or without a subscriber; cuptiSubscribe_v2() has registered its own buffers
     std::size_t none = 0, size = sizeof none;  // as the collector does
     check(step, t.cupti.ActivitySetAttribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_PRE_ALLOCATE_VALUE, &size, &none));
     return check(step, t.cupti.ActivityRegisterCallbacks(request, complete));
@@ -318,7 +319,7 @@ void do_step(const std::string& word) {
   if (rest == "_callbacks")
     return each_call(step, domain, true, [&](std::uint32_t id) { return t.cupti.EnableCallback(1, t.subscriber, domain, id); });
   if (rest == "_one_callback" || rest == "_one_id") {
-    // Of a call that the program does not make.
+    // A callback for a call that the program does not make.
     for (const cutrace::ApiFunction& function : t.cupti.api_functions()) {
       if (function.domain != domain || function.name.find("ProfilerStart") == function.name.npos) continue;
       check(step, rest == "_one_id" ? t.cupti.enable_call(domain, function.id, true)
@@ -337,7 +338,7 @@ void do_step(const std::string& word) {
 
 extern "C" {
 
-// Does the steps: words with spaces between. The first step of a process loads CUPTI.
+// Does the steps, which are words separated by spaces. The first step of a process loads CUPTI.
 void late_start_do(const char* steps) {
   if (!load()) return;
   for (std::string rest = steps; !rest.empty();) {
@@ -347,7 +348,8 @@ void late_start_do(const char* steps) {
   }
 }
 
-// Counts records from now on, when they arrive. Earlier records are flushed and, unless there were dumps, ignored.
+// Starts to count records when they arrive. Earlier records are flushed first. They are ignored unless there were
+// dumps.
 void late_start_count() {
   Tool& t = tool();
   if (t.cupti.GetVersion == nullptr) return;

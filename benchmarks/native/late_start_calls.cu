@@ -26,9 +26,10 @@ cudaError_t launch(std::uint64_t count) {
 
 extern "C" {
 
-// Each gives nanoseconds a call in `*each`, and returns 0 or the cudaError_t of the first call that failed.
+// Each function stores the nanoseconds per call in `*each`. It returns 0, or the cudaError_t of the first call that
+// failed.
 
-// From the first launch until the GPU has run the last kernel. The first call makes the stream.
+// The time from the first launch until the GPU has run the last kernel. The first call creates the stream.
 int launch_loop(std::uint64_t count, double* each) {
   if (stream == nullptr)
     if (const cudaError_t status = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)) return status;
@@ -39,7 +40,7 @@ int launch_loop(std::uint64_t count, double* each) {
   return status;
 }
 
-// The launching thread alone: batches that fit the GPU's queue, and the waits between them are not counted.
+// The time of the launching thread alone. Batches fit into the GPU's queue, and the waits between them are not counted.
 int launch_batches(std::uint64_t count, double* each) {
   constexpr std::uint64_t kBatch = 256;
   double total = 0;
@@ -54,7 +55,7 @@ int launch_batches(std::uint64_t count, double* each) {
   return 0;
 }
 
-// Calls that no recording keeps: half of them cudaGetDevice, half cudaStreamQuery of an idle stream.
+// Calls that no recording keeps. Half of them are cudaGetDevice, half cudaStreamQuery of an idle stream.
 int queries(std::uint64_t count, double* each) {
   cudaError_t status = cudaSuccess;
   int device = 0;

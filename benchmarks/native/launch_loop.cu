@@ -26,7 +26,7 @@ struct Failure {
   }
 };
 
-// What LAUNCH_LOOP_BEFORE asks for: `unload` loads and unloads a module, `profiler` calls cudaProfilerStart().
+// Does what LAUNCH_LOOP_BEFORE names: `unload` loads and unloads a module, `profiler` calls cudaProfilerStart().
 bool asked_for(std::string_view word) {
   const char* const asked = std::getenv("LAUNCH_LOOP_BEFORE");
   return asked != nullptr && word == asked;

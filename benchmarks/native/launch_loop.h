@@ -1,6 +1,6 @@
-// Launch empty kernels as fast as one or several threads can: the workload in which a tool's cost per launch shows.
+// Launches empty kernels as fast as possible on one thread or several. This workload shows a tool's cost per launch.
 //
-// A library, so that the same native loop runs in a program of its own (launch_main.cpp) and inside Python under
+// It is a library, so that the same native loop runs in a program of its own (launch_main.cpp) and inside Python under
 // a Python profiler.
 #pragma once
 
@@ -14,7 +14,7 @@ struct LaunchLoopTimes {
   std::uint64_t kernels;  // launched in all
 };
 
-// Each of `threads` threads makes a stream, launches `warm_up` kernels, waits for the others, and launches `launches`
-// kernels more. Returns 0, or the cudaError_t of the first call that failed.
+// Each of `threads` threads creates a stream, launches `warm_up` kernels, waits for the other threads, and launches
+// `launches` more kernels. Returns 0, or the cudaError_t of the first call that failed.
 int launch_loop(int threads, std::uint64_t warm_up, std::uint64_t launches, LaunchLoopTimes* times);
 }

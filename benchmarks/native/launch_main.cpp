@@ -1,7 +1,7 @@
-// launch_main LAUNCHES WARM_UP THREADS...: time LAUNCHES launches, shared by the threads, for each number of threads.
+// launch_main LAUNCHES WARM_UP THREADS...: for each number of threads, time LAUNCHES launches that the threads share.
 //
-// Prints a JSON line for each, and a last one with the moment of exit (nanoseconds of CLOCK_BOOTTIME), the
-// kernels launched in all, and the most memory that the process had (VmHWM).
+// Prints a JSON line for each number of threads. A last line has the moment of exit (ns of CLOCK_BOOTTIME), the number
+// of all launched kernels, and the peak memory of the process (VmHWM).
 
 #include <ctime>
 

@@ -1,19 +1,20 @@
 // The null collector: a CUDA injection library that makes CUPTI record and discards every buffer unread.
 //
-// The time that a program loses under it is the cost of CUPTI itself: the floor for any tool that records the same. It
-// enables the same activity kinds and the same API calls as the collector, with the collector's own code.
+// The time that a program loses under it is the cost of CUPTI itself, and the minimum for any tool that records the
+// same. It enables the same activity kinds and the same API calls as the collector, with the collector's own code.
 //
 //   CUDA_INJECTION64_PATH=libcutrace_null.so CUTRACE_OPTIONS='directory=/tmp;kinds=kernel,api;api=launch' program
 //
-// CUTRACE_OPTIONS is the collector's options text, of which kinds, api, graph, cupti and buffer_size count.
-// CUTRACE_NULL changes single things, to find out what each costs; a comma-separated list of
+// CUTRACE_OPTIONS is the collector's options string; only kinds, api, graph, cupti and buffer_size have an effect.
+// CUTRACE_NULL is a comma-separated list of single changes, to find out what each costs:
 //   zeroed    tell CUPTI that buffers come zeroed (the collector does)
 //   clock     record times on BOOTTIME (the collector does)
 //   threads   record system thread ids (the collector does)
 //   flush     flush every flush_ms milliseconds, as the collector does
-//   driver    leave the driver API's calls out,    runtime    likewise those of the runtime
+//   driver    leave out the calls of the driver API
+//   runtime   leave out the calls of the runtime API
 //
-// A program that loads it itself and calls cutrace_null_start() starts it when CUDA is in use already.
+// A program that loads the library and calls cutrace_null_start() starts it when CUDA is already in use.
 //
 // Build it as one file: g++ -std=c++20 -O2 -fPIC -shared -I<CUPTI and CUDA headers> null_collector.cpp -ldl -lpthread
 

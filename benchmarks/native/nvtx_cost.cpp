@@ -1,10 +1,10 @@
-// Measures what one NVTX push and pop costs the program, with the tool that NVTX_INJECTION64_PATH names.
+// Measures the cost of one NVTX push and pop in the program, with the tool that NVTX_INJECTION64_PATH names.
 //
 //   nvtx_cost BURSTS PAIRS THREADS
 //
-// Each thread makes BURSTS bursts of PAIRS push+pop, with a pause between bursts in which the tool can empty its
-// buffers, as in a program that does something besides calling NVTX. Prints JSON: nanoseconds a pair, the median,
-// the smallest and the largest of the bursts, for a plain text, a registered string and attributes with a payload.
+// Each thread makes BURSTS bursts of PAIRS pushes and pops. In the pauses between bursts the tool can empty its
+// buffers, as in a program that does more than call NVTX. Prints JSON: the median, smallest and largest nanoseconds of
+// a pair over the bursts, for a plain string, a registered string, and attributes with a payload.
 
 #include <nvtx3/nvToolsExt.h>
 

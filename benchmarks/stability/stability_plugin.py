@@ -1,4 +1,5 @@
-"""The pytest plugin of golden_stability.py: selects and shuffles tests, adds GPU work to some of them, notes outcomes.
+"""The pytest plugin of golden_stability.py. It selects and shuffles tests, adds GPU work to some of them, and notes
+outcomes.
 
 The JSON file GOLDEN_STABILITY_PLAN has its instructions:
 
@@ -25,7 +26,7 @@ import pytest
 
 #: The name of the kernel that is added.
 KERNEL = "golden_stability_kernel"
-#: The file, in the root of the suite, whose lines add the work. It is in memory only.
+#: A file name in the root of the suite. Its lines add the work. The file exists only in memory.
 PLANTED = "golden_stability_planted.py"
 _LINES = 1000
 _BYTES = 1 << 20
@@ -39,7 +40,8 @@ def planted_line(nodeid: str) -> int:
 
 
 def planted(add: Callable[[], None], root: Path, nodeid: str) -> Callable[[], None]:
-    """Return a function that adds the work of a test in its line, as code of the suite would."""
+    """Return a function that adds the work of a test in the test's line of :data:`PLANTED`, as code of the suite
+    would."""
     source = "\n" * (planted_line(nodeid) - 1) + "def planted(): add()\n"
     variables = {"add": add}
     exec(compile(source, str(root / PLANTED), "exec"), variables)
@@ -47,7 +49,7 @@ def planted(add: Callable[[], None], root: Path, nodeid: str) -> Callable[[], No
 
 
 def cupy_additions() -> Additions:
-    """Return work through CuPy, without its memory pool. The kernel is compiled and loaded here."""
+    """Return functions that add work through CuPy, without its memory pool. Compiles and loads the kernel."""
     import cupy
 
     runtime = cupy.cuda.runtime
@@ -73,7 +75,7 @@ def cupy_additions() -> Additions:
 
 
 def fakegpu_additions() -> Additions:
-    """Return work on the fake GPU of tests/support."""
+    """Return functions that add work on the fake GPU of tests/support."""
     import fakegpu
 
     return {
@@ -98,7 +100,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Selection:
-    """Leave out tests that are not in the plan, and shuffle the rest, one by one."""
+    """Removes tests that are not in the plan, and shuffles the rest test by test."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self._only = None if plan["only"] is None else set(plan["only"])
@@ -115,10 +117,10 @@ class Selection:
 
 
 class Adder:
-    """Add work at the end of a test's body, each time that the body runs.
+    """Adds work at the end of a test's body, each time the body runs.
 
-    It wraps the function itself and not pytest's hooks for the call, so that the work is inside the traced window and
-    part of every run of the body.
+    It wraps the function itself, not pytest's hooks for the call. So the work is inside the traced window, and part of
+    every run of the body.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -151,7 +153,7 @@ class Adder:
         self._planted = planted(self._add, item.config.rootpath, item.nodeid)
         session: Any = item.config.pluginmanager.get_plugin("cutrace-session")
         if session is not None:
-            # Only the first failure of a cause names lines. Here each one counts as the first.
+            # Usually only the first failure with a cause names lines. Here every failure counts as the first.
             session.context.first_failures.clear()
 
     @pytest.hookimpl(wrapper=True, trylast=True)
@@ -166,7 +168,7 @@ class Adder:
 
 
 class Outcomes:
-    """Write the outcome of each test, also without cutrace."""
+    """Writes the outcome of each test, even without cutrace."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

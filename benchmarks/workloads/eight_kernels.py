@@ -1,8 +1,8 @@
-"""Eight kernels with known behaviour, each launched twice, and checksums of their results on stdout as JSON.
+"""Run eight kernels with known behaviour, each launched twice. Prints checksums of their results as JSON.
 
-A copy, a reduction, matrix products in float32 and bfloat16, a kernel with divergent threads, one with bank conflicts
-in shared memory, one that reads with a stride, and one of Triton. ``--launches N`` launches the copy N times more, and
-prints the time of all (milliseconds) but the slowest, which may have been profiled.
+The kernels are a copy, a reduction, matrix products in float32 and bfloat16, a kernel with divergent threads, one with
+bank conflicts in shared memory, one that reads with a stride, and one of Triton. ``--launches N`` launches the copy N
+times more and prints the time of these launches (ms) without the slowest, which may have been profiled.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The programs that endings.py records, each with a different ending: ``endings_program.py NAME``.
 
-ENDINGS_LIBRARY is the library of native/endings_work.cpp, whose calls are counted; ENDINGS_FOLDER is for the program's
+ENDINGS_LIBRARY is the library of native/endings_work.cpp, which counts its calls. ENDINGS_FOLDER is for the program's
 own files. Python's multiprocessing imports this module again, so importing it must have no effect.
 """
 
@@ -29,7 +29,7 @@ def start() -> None:
 
 
 def both(count: int) -> None:
-    """Make as many launches as ranges. Returns when the GPU has done them."""
+    """Make as many launches as ranges. Returns when the GPU has finished them."""
     if status := work().work_launch(count) or work().work_synchronize():
         raise SystemExit(f"cuLaunchKernel or cuCtxSynchronize: CUresult {status}")
     work().work_ranges(count)
@@ -142,7 +142,7 @@ def own_files(first: int) -> None:
 
 
 def closed_descriptors() -> None:
-    """Use NVTX; then close all descriptors and take their numbers again; then use CUDA."""
+    """Use NVTX, then close all descriptors and open others with the same numbers, then use CUDA."""
     work().work_ranges(100)
     os.closerange(3, 65536)
     held = [(Path(os.environ["ENDINGS_FOLDER"]) / f"held-{number}").open("w") for number in range(20)]
@@ -158,7 +158,7 @@ def closed_descriptors() -> None:
 
 
 def daemon() -> None:
-    """Use NVTX; then fork twice into a daemon, which closes all descriptors and continues."""
+    """Use NVTX, then fork twice to become a daemon, which closes all descriptors and continues."""
     work().work_ranges(100)
     done = Path(os.environ["ENDINGS_FOLDER"]) / "daemon"
 

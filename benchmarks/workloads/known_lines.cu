@@ -1,6 +1,6 @@
-// Lines of which it is known how often they are executed: instruction_lines.py looks for the words behind "// line".
+// Lines with a known number of executions. instruction_lines.py looks for the words after "// line".
 //
-// A statement of assembly is one instruction of the GPU, and no loop is unrolled: a marked line has one instruction.
+// An assembly statement is one instruction of the GPU, and no loop is unrolled. So a marked line has one instruction.
 #include <cstdio>
 
 constexpr int kBlocks = 64, kThreads = 256, kTimes = 1000, kLaunches = 3;
@@ -27,7 +27,7 @@ __global__ void known_divergence(int n, float* to) {
   to[blockIdx.x * blockDim.x + threadIdx.x] = x;
 }
 
-// A function of its own, that two warps of each block call.
+// A separate function, which two warps of each block call.
 __device__ __noinline__ float helper(float x, int n) {
 #pragma unroll 1
   for (int i = 0; i < n; ++i) {

@@ -1,7 +1,8 @@
-"""Kernels with known operations, each launched twice. Prints the operations of a launch on stdout as JSON, by a part of
-the kernel's name.
+"""Run kernels with known operations, each launched twice. Prints the operations of a launch as JSON, by a part of the
+kernel's name.
 
-A copy, chains of multiply-adds on float32 and on pairs of float16, and matrix products in float32 and bfloat16.
+The kernels are a copy, chains of multiply-adds on float32 and on pairs of float16, and matrix products in float32 and
+bfloat16.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The machine of a result."""
+"""Describes the machine of a result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def facts() -> dict[str, object]:
-    """Return hardware, driver and system of this machine, for the head of a result file."""
+    """Return the hardware, driver and system of this machine, for the head of a result file."""
     cpu = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),

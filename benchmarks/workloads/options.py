@@ -1,4 +1,4 @@
-"""The options that several benchmarks have, so that each means the same everywhere."""
+"""The options that several benchmarks share, so that each has the same meaning everywhere."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-#: As the value of an option: it must be given.
+#: As the default of an option, says that the option must be given.
 REQUIRED = object()
 
 
 def words(text: str) -> list[str]:
-    """The words of a list with commas between."""
+    """Split a list at its commas."""
     return text.split(",")
 
 
@@ -21,14 +21,14 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "events": {"type": int, "help": "rows of the capture (%(default)s)"},
     "capture": {"type": Path, "help": "the capture to tile (the largest of tests/data)"},
     "launches": {"type": int, "help": "launches of a measurement (%(default)s)"},
-    "only": {"type": words, "help": "beginnings of the names of what to run, with commas between"},
+    "only": {"type": words, "help": "what to run: first letters of names, separated by commas"},
     "arch": {"help": "GPU architecture for nvcc (%(default)s: this machine's)"},
-    "budget": {"type": float, "help": "seconds after which no round is begun (%(default)s)"},
+    "budget": {"type": float, "help": "seconds after which no round is started (%(default)s)"},
 }
 
 
 def parser(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
-    """A parser that shows the docstring of a benchmark, and has these shared options with these defaults."""
+    """Make a parser that shows the docstring of a benchmark, and has these shared options with these defaults."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in defaults.items():
         required = default is REQUIRED

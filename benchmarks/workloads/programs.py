@@ -1,4 +1,4 @@
-"""Building and launching the programs that the overhead benchmark times."""
+"""Builds and launches the programs that the overhead benchmark times."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ NATIVE = HERE.parent / "native"
 
 
 class Failed(Exception):
-    """A failed program; the message holds the end of its output."""
+    """A program failed. The message has the end of its output."""
 
 
 class Programs:
-    """The native programs, built into a folder."""
+    """The native programs, which are built into a folder."""
 
     def __init__(self, folder: Path, arch: str) -> None:
         self.library = folder / "liblaunch_loop.so"
@@ -55,7 +55,7 @@ def build_loops(folder: Path, arch: str) -> None:
 
 
 def build_late_start(folder: Path, arch: str, *, fake: bool) -> None:
-    """Compile the parts of late_start.py into ``folder``; ``fake``: without those that need nvcc."""
+    """Compile the parts of late_start.py into ``folder``. With ``fake``, the parts that need nvcc are left out."""
     if not fake:
         _compile(["nvcc", "-O2", "-std=c++20", f"-arch={arch}", "-Xcompiler", "-fPIC", "-shared",
                   "-o", folder / "liblate_start_calls.so", NATIVE / "late_start_calls.cu"])  # fmt: skip
@@ -64,7 +64,7 @@ def build_late_start(folder: Path, arch: str, *, fake: bool) -> None:
 
 
 def build_endings(folder: Path) -> Path:
-    """Compile the work of endings.py's programs, and return its path. Raises :class:`Failed`."""
+    """Compile the library that endings.py's programs use. Returns its path. Raises :class:`Failed`."""
     library = folder / "libendings_work.so"
     _compile(["g++", "-O2", "-std=c++20", "-fPIC", "-shared", *_headers(), "-o", library,
               NATIVE / "endings_work.cpp", "-ldl", "-lpthread"])  # fmt: skip
@@ -86,15 +86,15 @@ def _compile(command: Sequence[str | Path]) -> None:
 
 
 def boottime() -> int:
-    """The clock of captures (ns)."""
+    """The time of the clock that captures use (ns)."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def run_native(command: Sequence[str | Path], environment: dict[str, str], timeout: float) -> Iterator[dict[str, Any]]:
-    """Run a program to its end. Returns the JSON lines it printed, then ``{"max_rss", "ended_boottime_ns"}``.
+    """Run a program to its end. Yields the JSON lines that it printed, then ``{"max_rss", "ended_boottime_ns"}``.
 
-    ``max_rss`` (bytes) is the peak memory of one process of the run. Raises :class:`Failed` when it fails or takes
-    longer than ``timeout`` seconds.
+    ``max_rss`` is the largest peak memory of a process of the run (bytes). Raises :class:`Failed` when the program
+    fails or takes longer than ``timeout`` seconds.
     """
     process = subprocess.Popen(
         [str(word) for word in command],
@@ -128,7 +128,7 @@ def _json_lines(lines: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 class TorchServer:
-    """The process of server.py, restarted after a child that had to be killed."""
+    """The process of server.py. It is restarted after a child had to be killed."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -136,7 +136,7 @@ class TorchServer:
         self.versions: dict[str, str] = {}
 
     def measure(self, request: dict[str, Any], timeout: float) -> list[dict[str, Any]]:
-        """Return the answer of a child of the server. Raises :class:`Failed` when it failed or took too long."""
+        """Return the answer of a child of the server. Raises :class:`Failed` when the child failed or took too long."""
         process = self._started()
         assert process.stdin is not None
         process.stdin.write(json.dumps(request) + "\n")
@@ -160,7 +160,7 @@ class TorchServer:
             with self._log.open("a") as log:
                 self._process = subprocess.Popen(
                     [sys.executable, HERE / "server.py"],
-                    # PyTorch then counts devices without initialising CUDA, so that the process can fork.
+                    # With this, PyTorch counts devices without initialising CUDA, so that the process can fork.
                     env={**os.environ, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,

@@ -1,8 +1,8 @@
-"""A process that has imported PyTorch and forks one child a measurement.
+"""A process that has imported PyTorch and forks one child for each measurement.
 
-The child is a new process to CUDA, since this process never initialises it; only the import is shared. Reads a JSON
-request a line (``tool``, ``settings``, ``workloads``, ``scale``, ``stop``, ``library``, ``launches``, ``warm_up``,
-``threads``), and answers with the child's JSON lines and a last one with its exit status.
+CUDA is new in each child, since this process never initialises it; only the imports are shared. Reads JSON requests,
+one on each line (``tool``, ``settings``, ``workloads``, ``scale``, ``stop``, ``library``, ``launches``, ``warm_up``,
+``threads``). Answers with the child's JSON lines, and a last one with its exit status.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def measure(request: dict[str, Any]) -> None:
         }
     )
     if request["tool"] in ("torch_profiler", "proton"):
-        # The tools' exit handlers would write out everything that was collected.
+        # This skips the exit handlers of the tools, which would write everything that was collected.
         os._exit(0)
 
 
@@ -63,7 +63,7 @@ def versions() -> dict[str, str]:
 
 def preload() -> None:
     """Import the children's modules without initialising CUDA, which a fork does not survive."""
-    # The optimizers import torch._dynamo at their first step.
+    # Optimizers import torch._dynamo in their first step.
     for module in ("torch._dynamo", "torch.profiler", "triton.profiler", "cutrace"):
         importlib.import_module(module)
     from cutrace.collect import cuda

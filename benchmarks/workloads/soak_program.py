@@ -1,9 +1,9 @@
 """The programs that soak.py records: ``soak_program.py PART COUNT SECONDS FOLDER LIBRARIES``.
 
 PART is ``launches`` (COUNT launches by eight threads), ``graph`` or ``nodes`` (COUNT graph nodes), ``cycles`` (COUNT
-recordings of this process, one after the other) or ``child`` (COUNT launches). Each ends early when SECONDS are over.
+recordings of this process, one after the other) or ``child`` (COUNT launches). Each part ends early after SECONDS.
 LIBRARIES is the folder of the native loops, or ``fake`` for the fake GPU of the tests. Prints one JSON object: the
-amount of work done, and samples of memory and clocks.
+amount of finished work, and samples of memory and clocks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FORK_EVERY, _SPAWN_EVERY = 20, 250
 
 
 class Gpu(Protocol):
-    """A source of GPU work. Both calls return when the GPU has done the work."""
+    """A source of GPU work. Both calls return when the GPU has finished the work."""
 
     def launches(self, threads: int, each: int) -> None: ...
 
@@ -78,12 +78,12 @@ def _must(status: int) -> None:
 
 
 def memory() -> int:
-    """Return the resident bytes of this process."""
+    """Return the resident memory of this process (bytes)."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Samples(threading.Thread):
-    """Sample memory and clocks, ten times a second and once at the end."""
+    """Samples memory and clocks ten times a second and once at the end."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -132,7 +132,8 @@ def graph(gpu: Gpu, count: int, deadline: float) -> dict[str, Any]:
 
 
 def cycles(gpu: Gpu, count: int, deadline: float, folder: Path, again: list[str]) -> dict[str, Any]:
-    """Start, launch, stop: with forks in the middle of recordings, and children that use CUDA beside them."""
+    """Start recordings, launch and stop, with forks in the middle of recordings and children that use CUDA at the same
+    time."""
     import cutrace
 
     held: list[int] = []
@@ -172,7 +173,8 @@ def cycles(gpu: Gpu, count: int, deadline: float, folder: Path, again: list[str]
 
 
 def contents(path: Path) -> tuple[int, int, int]:
-    """Return kernels in a capture, by its headers alone, kernels that it counts as lost, and rows without times."""
+    """Return the number of kernels in a capture, from its block headers alone; the number of kernels that it counts as
+    lost; and the number of rows without times."""
     from cutrace.runbin import LOSS_REASONS, TABLES, Reader
 
     lost = without_times = 0
@@ -182,7 +184,7 @@ def contents(path: Path) -> tuple[int, int, int]:
         for block in reader.indices(TABLES["losses"].number).tolist():
             for row in reader.read(block):
                 reason = LOSS_REASONS[int(row["reason"])][0]
-                # Rows without times are in the file; losses of CUPTI kinds or NVTX are no kernels.
+                # Rows without times are in the file. Losses of CUPTI kinds or NVTX are not kernels.
                 lost += int(row["count"]) if reason in _KERNEL_LOSSES else 0
                 without_times += int(row["count"]) if reason == "unknown_time" else 0
     return kernels, lost, without_times

@@ -1,9 +1,10 @@
-"""Times loops when it is asked to: reads the name of a loop a line, and answers with the nanoseconds of an operation.
+"""Time loops on request. Reads the names of loops from stdin, one on each line, and answers with the nanoseconds per
+operation.
 
     python standby_program.py LIBRARY SCALE
 
-``launches`` are launches of empty kernels by the library (native/launch_loop.cu), ``torch_loop`` one small kernel of
-PyTorch an operation. The program is the same whatever tool is loaded into it.
+The operation of ``launches`` is a launch of an empty kernel by the library (native/launch_loop.cu). That of
+``torch_loop`` is one small kernel of PyTorch. The program is the same for every tool that is loaded into it.
 """
 
 from __future__ import annotations

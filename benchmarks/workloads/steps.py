@@ -3,10 +3,10 @@
     python steps.py VARIANT STEPS
     torchrun --nproc-per-node 2 steps.py VARIANT STEPS
 
-Each step is an NVTX range, `step 0` and so on, between two synchronisations, or without them in the variant `async`.
-Other variants add something whose time the program knows: `sleep` waits on the host in each step, `copy` copies to the
-GPU while nothing computes. Prints a line of JSON for each process: its id, the times (ns) of its steps by its own
-clock, and of what was added to each, by the same clock or by CUDA events.
+Each step is an NVTX range, `step 0` and so on, between two synchronisations. The variant `async` has no
+synchronisations. Other variants add something whose time the program knows: `sleep` waits on the host in each step, and
+`copy` copies to the GPU while nothing computes. Prints a line of JSON for each process: its id, the times (ns) of its
+steps by its own clock, and the time that was added to each, by the same clock or by CUDA events.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Added:
 
 
 class Meter:
-    """The energy counter of a GPU, by NVML; without the library it tells nothing."""
+    """The energy counter of a GPU, read with NVML. Without the library it has no values."""
 
     def __init__(self, index: int) -> None:
         self._handle = ctypes.c_void_p()
@@ -88,7 +88,7 @@ class Meter:
         except OSError:
             self._known = False
         if self._known:
-            # PCI address: CUDA and NVML may number GPUs in different orders.
+            # The device is found by its PCI address, because CUDA and NVML may number GPUs in different orders.
             found = torch.cuda.get_device_properties(index)
             address = f"{found.pci_domain_id:08x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0".encode()
             status = self._nvml.nvmlDeviceGetHandleByPciBusId_v2(address, ctypes.byref(self._handle))

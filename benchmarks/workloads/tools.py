@@ -15,11 +15,11 @@ import torch
 def start(tool: str, settings: dict[str, Any], folder: Path) -> Callable[[], int]:
     """Start a tool in this process, which has not called CUDA yet.
 
-    Returns a function that ends the collection and returns the recorded kernels. It takes long with some tools; a
-    process that only needs the times does not call it.
+    Returns a function that ends the collection and returns the number of recorded kernels. With some tools this takes
+    long, so a process that needs only the times does not call it.
     """
     if tool in ("torch_profiler", "proton"):
-        # As usual for these tools: they start when CUDA is in use already.
+        # These tools usually start when CUDA is already in use.
         torch.zeros(1, device="cuda")
         return _torch_profiler(folder) if tool == "torch_profiler" else _proton(folder)
     if tool == "cutrace":
@@ -39,7 +39,7 @@ def start(tool: str, settings: dict[str, Any], folder: Path) -> Callable[[], int
 
 
 def _late(settings: dict[str, Any]) -> Callable[[], int]:
-    """cutrace started in the middle of a program."""
+    """Start cutrace in the middle of a program."""
     import cutrace
 
     recording = cutrace.record(settings["capture"], **settings["options"])

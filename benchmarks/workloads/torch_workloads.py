@@ -1,6 +1,6 @@
-"""Workloads of the overhead benchmark inside PyTorch. Each workload is made after its tool has started.
+"""Workloads of the overhead benchmark in PyTorch. Each workload is created after its tool has started.
 
-Every workload times itself, in a few segments that each end with a synchronisation, and returns the median.
+Every workload times itself in a few segments, each of which ends with a synchronisation, and returns the median.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _timed(name: str, run: Callable[[int], None], operations: int, warm_up: int)
 
 
 def torch_loop(scale: float) -> Timing:
-    """One small elementwise kernel an operation: the host is the limit."""
+    """An operation is one small elementwise kernel. The host is the limit."""
     x = torch.zeros(1024, device="cuda")
 
     def run(operations: int) -> None:
@@ -142,7 +142,7 @@ def graph_capture(scale: float) -> Timing:
             graph.capture_end()
         return graph
 
-    kept = capture()  # the pool lives as long as a graph of it
+    kept = capture()  # the pool lives as long as one of its graphs
 
     def run(captures: int) -> None:
         for _ in range(captures):

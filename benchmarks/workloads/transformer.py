@@ -3,8 +3,8 @@
     python transformer.py MODE SIZE STEPS [--ranges]
 
 MODE is eager, graph (captured by torch.cuda.graph), blocks (each block compiled with mode="reduce-overhead") or whole
-(the model compiled so). The measured steps are inside the NVTX range "measured". With ``--ranges`` the program puts
-NVTX ranges around its modules itself; else `cutrace record --annotate` does.
+(the model compiled with this mode). The measured steps are inside the NVTX range "measured". With ``--ranges`` the
+program itself puts NVTX ranges around its modules; else `cutrace record --annotate` does.
 """
 
 from __future__ import annotations
@@ -58,18 +58,19 @@ class Transformer(nn.Module):
 
 
 def put_ranges(model: nn.Module, inside: bool) -> None:
-    """Put NVTX ranges around the calls of modules, with the names that `--annotate` gives them. Without ``inside`` only
-    the model and its layers get ranges, because ranges in a compiled layer would change what is compiled."""
+    """Put NVTX ranges around the calls of modules, with the names that `--annotate` gives them. Without ``inside``,
+    only the model and its layers get ranges, because ranges in a compiled layer would change what is compiled."""
     for path, module in model.named_modules():
         name = path.removeprefix(_parent(model, path)).removeprefix(".") or type(model).__name__
         if inside or path.count(".") < 2:
-            # The attribute that Module.__call__ prefers to its own way; of a compiled layer, the compiled call.
+            # Module.__call__ prefers this attribute to its own implementation. For a compiled layer it is the compiled
+            # call.
             call = module._compiled_call_impl or module._call_impl
             module._compiled_call_impl = _in_range(name, call)
 
 
 def _parent(model: nn.Module, path: str) -> str:
-    """The path of the module around another; a list is not one, because nothing calls it."""
+    """The path of the module around another one. A list of modules does not count, because nothing calls it."""
     parent = path.rpartition(".")[0]
     while parent and isinstance(model.get_submodule(parent), nn.ModuleList):
         parent = parent.rpartition(".")[0]

@@ -1,7 +1,8 @@
-"""Kernels that users of PyTorch and Triton know, in the NVTX ranges ``step0`` to ``step2``; each operation has a range.
+"""Run kernels that are common in PyTorch and Triton, in the NVTX ranges ``step0`` to ``step2``. Each operation has a
+range.
 
-Prints a JSON line with a checksum of each operation's result, so that runs can be compared bit for bit. ``--ballast``
-GB of further memory are allocated, as a model would.
+Prints a JSON line with a checksum of each operation's result, so that runs can be compared bit for bit. With
+``--ballast`` it allocates that many GB of additional memory, as a model would.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def triton_product(a, b):
 
 
 def operations():
-    """Functions by name. Their inputs are the same in each run."""
+    """The operations as functions by name. Their inputs are the same in each run."""
     torch.manual_seed(0)
     device = "cuda"
     wide = torch.randn(4096, 1024, device=device)
