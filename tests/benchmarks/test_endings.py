@@ -43,5 +43,7 @@ def test_what_is_neither_recorded_nor_lost_is_a_fault(monkeypatch: pytest.Monkey
     assert list(replace(row, allowed_ms=100).faults) == ["2 ranges are neither recorded nor counted as lost"]
     assert list(replace(row, closed=True, allowed_ms=0).faults) == ["2 ranges are neither recorded nor counted as lost"]
     assert list(replace(row, closed=None).faults) == ["2 ranges are neither recorded nor counted as lost"]
-    assert list(replace(row, ending="normal").faults) == ["the process ended with its exit handlers, and its capture was not closed"]
+    assert list(replace(row, ending="normal").faults) == [
+        "the process ended with its exit handlers, and its capture was not closed"
+    ]
     assert list(replace(row, launches=Balance(10, 10, 12, 0, 0)).faults) == ["2 launches more than there were"]
