@@ -159,7 +159,7 @@ def test_an_open_trace_is_never_written_over_its_files(tmp_path, capture):
         assert (trace.sources, imported.sources, both.sources) == ((page,), (chrome,), (page, chrome))
         for write in (
             lambda: cutrace.view(trace, page),
-            lambda: cutrace.view(imported, page, other=both),
+            lambda: cutrace.view(imported, page, before=both),
             lambda: cutrace.why(both, destination=page),
             lambda: write_trace(imported, chrome),
         ):

@@ -261,8 +261,8 @@ class Diff:
 
 @checked
 def diff(
-    a: Source,
-    b: Source,
+    before: Source,
+    after: Source,
     *,
     fail_on: str | Sequence[str] = "exact",
     tolerance: str | Sequence[str] = (),
@@ -286,8 +286,9 @@ def diff(
 
     # In threads: reading and counting run in NumPy, which releases Python's lock.
     with ThreadPoolExecutor(2) as pool:
-        (before, notes_a), (after, notes_b) = pool.map(collected, (a, b))
-    return Diff(compare_captures(before, after, rules), (notes_a, notes_b))
+        of_before, of_after = pool.map(collected, (before, after))
+    sides = compare_captures(of_before[0], of_after[0], rules)
+    return Diff(sides, (of_before[1], of_after[1]))
 
 
 @checked

@@ -31,7 +31,7 @@ def test_differences_are_shown_and_end_with_status_1(captures):
     assert done.returncode == 1
     lines = done.stdout.splitlines()
     assert lines[0] == "Kernels"
-    assert lines[1].split()[:4] == ["count", "A", "count", "B"]
+    assert lines[1].split()[:4] == ["count", "before", "count", "after"]
     gemm = next(line for line in lines if "kernel::gemm" in line)
     assert gemm.split()[:2] == ["24", "32"]
     assert lines[-1].endswith(" as before")
@@ -41,19 +41,19 @@ def test_json_is_for_programs(captures):
     done = cutrace("diff", *captures, "--format", "json")
     found = json.loads(done.stdout)
     assert (done.returncode, found["kind"], found["failed"]) == (1, "cutrace diff", True)
-    assert (found["a"], found["b"]) == tuple(map(str, captures))
+    assert (found["before"], found["after"]) == tuple(map(str, captures))
     kernels = found["reports"][0]
     assert kernels["name"] == "kernels"
     gemm = next(row for row in kernels["rows"] if row["name"] == "kernel::gemm")
-    assert (gemm["count_a"], gemm["count_b"], gemm["differs"]) == (24, 32, "counts")
-    assert gemm["change_ns"] == gemm["time_b_ns"] - gemm["time_a_ns"]
+    assert (gemm["count_before"], gemm["count_after"], gemm["differs"]) == (24, 32, "counts")
+    assert gemm["change_ns"] == gemm["time_after_ns"] - gemm["time_before_ns"]
 
 
 def test_markdown_is_for_job_summaries(captures, tmp_path):
     out = tmp_path / "out.md"
     done = cutrace("diff", *captures, "-o", out)
     assert (done.returncode, done.stdout) == (1, "")
-    assert out.read_text().startswith("### Kernels\n\n| count A | count B |")
+    assert out.read_text().startswith("### Kernels\n\n| count before | count after |")
 
 
 def test_what_fails_is_for_the_caller_to_say(captures):

@@ -39,7 +39,7 @@ def browser():
 def pages(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
     cutrace.view(KINETO, folder / "one.html")
-    cutrace.view(DATA / "torch_step.bin", folder / "two.html", other=DATA / "triton.bin")
+    cutrace.view(DATA / "torch_step.bin", folder / "two.html", before=DATA / "triton.bin")
     with cutrace.load(DATA / "triton.bin") as trace:
         case = pictured(Case("t.py::first", values={"kernel_launches": 3}), trace, whole(trace))
     report = SessionReport((case, Case("t.py::second", values={"kernel_launches": 5})))

@@ -74,7 +74,7 @@ def files(source: cutrace.Source, trace: cutrace.Trace, request: cutrace.Request
     cutrace.slice(trace, "part.bin", several, request=cutrace.Request(format="chrome", derived=False))
     assert_type(cutrace.merge(["a.bin", "b.bin"], "job.tar", names=["a", "b"]), tuple[cutrace.Rank, ...])
     cutrace.redact("run.bin", "redacted.bin")
-    cutrace.view(source, "page.html", other="before.bin")
+    cutrace.view(source, "page.html", before="before.bin")
     cutrace.open(source, browser=False, timeout="1m", say=print)
     batch = cutrace.batch("all", [Path("a.bin"), "b.bin"], "out", baseline="c.bin", wait="10s", workers=2)
     assert_type(batch, cutrace.Batch)

@@ -200,8 +200,8 @@ def _compare_traces(
         limit=limit,
         style=style,
         verdict=comparison.verdict,
-        a=str(before),
-        b=str(after),
+        before=str(before),
+        after=str(after),
         failed=comparison.failed,
     )
     return int(comparison.failed)

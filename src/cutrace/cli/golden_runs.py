@@ -86,7 +86,9 @@ def compare_runs(
         tests.append(_object(nodeid, comparison, chosen, len(runs)))
         wrong |= _verdict(comparison) != "passed"
     if form == "json":
-        put_json("cutrace check", failed=wrong, not_compared=counters, tests=tests)
+        put_json(
+            "cutrace diff golden", failed=wrong, not_compared=counters, tests=tests
+        )
     if wrong:
         return 1
     return 0

@@ -39,14 +39,17 @@ COMPARED = (
     GRAPHS,
     MEMORY,
 )
-_COUNTS = (Column("count A"), Column("count B"))
-_BYTES = (Column("bytes A", "bytes"), Column("bytes B", "bytes"))
+_COUNTS = (Column("count before"), Column("count after"))
+_BYTES = (Column("bytes before", "bytes"), Column("bytes after", "bytes"))
 _TIMES = (
-    Column("time A", "ns", spare=True),
-    Column("time B", "ns", spare=True),
+    Column("time before", "ns", spare=True),
+    Column("time after", "ns", spare=True),
     Column("change", "change"),
 )
-_MEDIANS = (Column("median A", "ns", spare=True), Column("median B", "ns", spare=True))
+_MEDIANS = (
+    Column("median before", "ns", spare=True),
+    Column("median after", "ns", spare=True),
+)
 _WORDS = (Column("differs", "text"), Column("details", "text"), Column("name", "text"))
 #: The sections of a comparison: their titles, and the columns of their tables before the texts.
 SECTIONS: dict[str, tuple[str, tuple[Column, ...]]] = {
@@ -194,18 +197,18 @@ def _aspect(word: str) -> Aspect:
 
 
 def compare_captures(
-    a: Collected, b: Collected, rules: CaptureRules = _DEFAULTS
+    earlier: Collected, later: Collected, rules: CaptureRules = _DEFAULTS
 ) -> CaptureComparison:
     """Compare two captures, of which :data:`COMPARED` was collected."""
-    sides_a = _sides(a)
-    sides_b = _sides(b)
+    sides_before = _sides(earlier)
+    sides_after = _sides(later)
     rows = []
     for section in SECTIONS:
-        of_a = sides_a[section]
-        of_b = sides_b[section]
-        for name in {**of_a, **of_b}:
-            before = of_a.get(name, _NO_SIDE)
-            after = of_b.get(name, _NO_SIDE)
+        names_before = sides_before[section]
+        names_after = sides_after[section]
+        for name in {**names_before, **names_after}:
+            before = names_before.get(name, _NO_SIDE)
+            after = names_after.get(name, _NO_SIDE)
             rows.append(_row(section, name, before, after, rules))
     rows.sort(key=_importance)
     return CaptureComparison(tuple(rows))
@@ -382,10 +385,11 @@ def _cells(row: CaptureChange, columns: Sequence[Column]) -> tuple[Cell, ...]:
 
 
 def _cell(row: CaptureChange, column: str) -> Cell:
+    figure, _, which = column.partition(" ")
     side = row.after
-    if column.endswith(" A"):
+    if which == "before":
         side = row.before
-    match column.removesuffix(" A").removesuffix(" B"):
+    match figure:
         case "count":
             return side.count
         case "bytes":

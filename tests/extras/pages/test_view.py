@@ -23,7 +23,7 @@ FILES = ["torch_step.bin", "ranks.bin", "cuda_graph_whole.bin", "kineto-torch2.1
 
 
 def viewed(source: Path, page: Path, other: Path | None = None) -> Page:
-    cutrace.view(source, page, other=other)
+    cutrace.view(source, page, before=other)
     return Page(page.read_text("utf-8"))
 
 

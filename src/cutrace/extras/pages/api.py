@@ -71,14 +71,14 @@ def view(
     source: Source,
     destination: StrPath,
     *,
-    other: Source | None = None,
+    before: Source | None = None,
     ranges: RangesBy = "adopted",
     clock: Clock = "align",
 ) -> None:
     """Write one page (``.html``) of a trace: timeline, flame graph, kernels, copies, idle time, memory. It needs no
     server and no network.
 
-    :param other: an earlier trace. The flame graph then shows the change from it, by path.
+    :param before: an earlier trace. The flame graph then shows the change from it, by path.
     :param ranges: ``adopted``, or ``own`` for NVTX ranges that contain only the work of their own thread.
     :param clock: ``align`` the times of several files, or ``keep`` them, as in :func:`cutrace.load`.
 
@@ -88,15 +88,15 @@ def view(
     path = Path(destination)
     check_output(
         path,
-        [*listed(source), *listed(() if other is None else other)],
+        [*listed(source), *listed(() if before is None else before)],
         endings=(".html",),
     )
-    before = None
-    if other is not None:
-        with opened(other, clock=clock) as trace:
-            before = flame_graph(trace, options), _files(other)
+    earlier = None
+    if before is not None:
+        with opened(before, clock=clock) as trace:
+            earlier = flame_graph(trace, options), _files(before)
     with opened(source, clock=clock) as trace:
-        text = html(trace, collect(trace, SHOWN, options), _files(source), before)
+        text = html(trace, collect(trace, SHOWN, options), _files(source), earlier)
     write_pieces(path, [text])
 
 

@@ -62,9 +62,9 @@ def view(
     elif len(sources) > 2:
         raise click.UsageError("Name one file, or two: before, after")
     else:
-        *before, source = sources
-        other = before[0] if before else None
-        api.view(source, output, other=other, ranges=ranges, clock=clock)
+        *earlier, source = sources
+        before = earlier[0] if earlier else None
+        api.view(source, output, before=before, ranges=ranges, clock=clock)
     say_written(output)
 
 
