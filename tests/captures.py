@@ -1,14 +1,14 @@
 """Captures made by hand, for tests and benchmarks.
 
-A :class:`Capture` writes one process of a run.bin, record by record, in the words of the tables::
+A :class:`Capture` writes one process of a run.bin, record by record. Its fields have the names of the tables::
 
     with Capture(path, pid=100) as c:
         k = c.launch("_Z4axpyPf", grid=(80, 1, 1), block=(256, 1, 1))
         c.api("cudaLaunchKernel", 1000, 1500, thread=100, correlation=7)
         c.kernel(k, 1600, 2600, stream=7, correlation=7)
 
-:func:`training_steps` and :func:`awkward` make whole captures of the two kinds that tests need most: an ordinary
-one, and one with everything that is legal and unpleasant.
+:func:`training_steps` and :func:`awkward` write whole captures of the two kinds that tests need most: an ordinary one,
+and one with everything that is legal but unusual.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from cutrace.runbin import TABLES, Writer
 
 DATA = Path(__file__).parent / "data"
-#: BOOTTIME at which captures made here begin (ns).
+#: The start of captures that are made here (ns of BOOTTIME).
 ORIGIN = 1_000_000_000_000
 
 H200 = {
@@ -38,7 +38,7 @@ H200 = {
 
 
 class Capture:
-    """One process of a capture. Rows gather in memory until the end of the ``with`` block, or :meth:`flush`."""
+    """One process of a capture. Rows are collected in memory until the end of the ``with`` block, or :meth:`flush`."""
 
     def __init__(self, path: str | Path, *, pid: int = 100, **info: Any) -> None:
         self.path = Path(path)
@@ -47,7 +47,7 @@ class Capture:
         self._rows: dict[str, list[dict[str, Any]]] = {}
 
     def add(self, table: str, **fields: Any) -> None:
-        """A row of any table; texts are interned where the table holds strings."""
+        """Add a row of any table. Strings are interned if the field has a string id."""
         kinds = {f.name: f.type for f in TABLES[table].fields}
         row = {
             k: self.writer.string(v) if kinds[k] == "string" and isinstance(v, str) else v for k, v in fields.items()
@@ -55,7 +55,7 @@ class Capture:
         self._rows.setdefault(table, []).append(row)
 
     def flush(self) -> None:
-        """Write the rows gathered so far: one block a table."""
+        """Write the collected rows, one block for each table."""
         for table, rows in self._rows.items():
             array = np.zeros(len(rows), TABLES[table].dtype)
             for i, row in enumerate(rows):
@@ -77,7 +77,7 @@ class Capture:
     # Records of the program
 
     def launch(self, name: str, grid: Sequence[int] = (1, 1, 1), block: Sequence[int] = (32, 1, 1), **more: int) -> int:
-        """The id of a launch configuration."""
+        """Add a launch configuration. Returns its id."""
         dims = {
             f"{what}_{a}": v
             for what, dim in (("grid", grid), ("block", block))
@@ -99,11 +99,11 @@ class Capture:
         self.work("memsets", start, end, bytes=size, memory=3, **more)
 
     def work(self, table: str, start: int, end: int, **fields: int) -> None:
-        """GPU work, by default on stream 7 of context 1."""
+        """Add GPU work, by default on stream 7 of context 1."""
         self.add(table, **{"start": ORIGIN + start, "end": ORIGIN + end, "stream": 7, "context": 1, **fields})
 
     def stack(self, *frames: tuple[str, int, str]) -> int:
-        """The id of a Python stack: file, line and function of each frame, outermost first."""
+        """Add a Python stack: file, line and function of each frame, outermost first. Returns its id."""
         stack = 0
         for file, line, function in frames:
             stack = self.writer.stack(stack, self.writer.frame(file=file, line=line, function=function))
@@ -113,7 +113,7 @@ class Capture:
         self, name: str, start: int, end: int, *, thread: int = 100, status: int = 0, domain: int = 2, stack: int = 0,
         **more: int,
     ) -> None:  # fmt: skip
-        """An API call; ``stack`` is a result of :meth:`stack`."""
+        """Add an API call. ``stack`` is a result of :meth:`stack`."""
         if stack:
             self.add("call_stacks", correlation=more["correlation"], stack=stack, thread=thread)
         function = self.writer.function(name=name, domain=domain, status=status, callback=211)
@@ -122,7 +122,7 @@ class Capture:
     def push_pop(
         self, name: str, start: int, end: int | None, *, thread: int = 100, domain: str = "", **more: int
     ) -> None:
-        """A push/pop range; without an end, it was open at the end of the capture."""
+        """Add a push/pop range. Without ``end``, it is open at the end of the capture."""
         flags = {"flags": 1} if end is None else {}
         self.add("nvtx_ranges", start=ORIGIN + start, end=0 if end is None else ORIGIN + end, name=name, domain=domain,
                  thread=thread, end_thread=thread, **flags, **more)  # fmt: skip
@@ -139,14 +139,14 @@ class Capture:
         self.add("nvtx_marks", time=ORIGIN + time, name=name, domain=domain, thread=thread, **more)
 
     def graph_node(self, node: int, created: int, *ranges: str, thread: int = 100, original: int = 0) -> None:
-        """The creation of a graph node inside NVTX ranges, outermost first."""
+        """Add the creation of a graph node inside NVTX ranges, outermost first."""
         self.add("graph_nodes", created=ORIGIN + created, graph_node=node, original=original, thread=thread,
                  ranges=json.dumps(ranges) if ranges else 0)  # fmt: skip
 
     # Hardware
 
     def device(self, device: int = 0, *, uuid: bytes = bytes(range(1, 17)), **facts: int | str) -> None:
-        """A GPU with the attributes of an H200, or with others."""
+        """Add a GPU with the attributes of an H200, or with those in ``facts``."""
         self.add("devices", device=device, uuid=np.void(uuid), **(H200 | facts))
 
     def context(self, context: int = 1, device: int = 0) -> None:
@@ -165,13 +165,13 @@ class Capture:
 
 
 def join(path: Path, parts: Iterable[Path]) -> Path:
-    """Several captures as one file."""
+    """Join several captures to one file."""
     path.write_bytes(b"".join(part.read_bytes() for part in parts))
     return path
 
 
 def named(name: str, folder: Path) -> Path:
-    """The capture of this name in tests/data; for ``training_steps`` and ``awkward``, one made in a folder."""
+    """The capture with this name in tests/data. For ``training_steps`` and ``awkward``, a new one in ``folder``."""
     path = folder / f"{name}.bin"
     if name == "training_steps":
         return training_steps(path, steps=8)
@@ -235,8 +235,8 @@ def training_steps(
 
 
 def replays(path: Path, *, pid: int = 100, count: int = 3) -> Path:
-    """A graph that was captured in NVTX ranges and is replayed in others, each replay a microsecond after the last. It
-    has three kernels and a copy in layers, a kernel outside of all ranges, and one whose creation is not recorded."""
+    """A graph that was captured in NVTX ranges and is replayed in other ranges, every microsecond. It has three kernels
+    and a copy in layers, a kernel outside all ranges, and a kernel whose creation is not recorded."""
     paths = {
         1: ("forward", "layer0"), 2: ("forward", "layer0", "attn"), 3: ("forward", "layer1"), 4: (),
         6: ("forward", "layer0", "attn"),
@@ -260,7 +260,7 @@ def replays(path: Path, *, pid: int = 100, count: int = 3) -> Path:
 
 def python_calls(path: Path, *, pid: int = 100, root: str = "/app") -> Path:
     """Calls of a Python program, most of them with stacks: launches, replays of a graph, a copy, allocations and waits.
-    A driver call is inside a runtime call. Files are in ``root``."""
+    One driver call is inside a runtime call. Files are in ``root``."""
     main, step = (f"{root}/train.py", 10, "main"), (f"{root}/train.py", 42, "step")
     with Capture(path, pid=pid) as c:
         c.device()
@@ -274,7 +274,7 @@ def python_calls(path: Path, *, pid: int = 100, root: str = "/app") -> Path:
             c.kernel(plain, at + 300, at + 340, correlation=1 + number)
         c.api("cudaLaunchKernel", 2_000, 2_050, correlation=3, thread=101)  # a thread without Python
         c.kernel(plain, 2_100, 2_105, correlation=3)
-        # A graph: its node is created in one function and replayed by another one.
+        # A node of a graph is created in one function and replayed by another.
         c.graph_node(1, 3_010, "forward", thread=100)
         c.api("cudaLaunchKernel", 3_000, 3_050, correlation=10, stack=c.stack(main, (f"{root}/model.py", 3, "forward")))
         node = c.launch("_Z4nodev", graph_node=1, graph=9)
@@ -297,9 +297,9 @@ def python_calls(path: Path, *, pid: int = 100, root: str = "/app") -> Path:
 
 
 def awkward(path: Path) -> Path:
-    """Three processes with equal context and stream ids (two of them with one pid), and everything that is legal and
-    unpleasant: overlaps, ties, missing references, empty and foreign names, GPU work without a launch and launches
-    without GPU work, ranges that never end, losses."""
+    """Three processes with equal context and stream ids; two of them have the same pid. They have everything that is
+    legal but unusual: overlaps, ties, missing references, empty and foreign names, GPU work without a launch, launches
+    without GPU work, ranges that never end, and losses."""
     parts = [path.with_suffix(f".{i}") for i in range(3)]
     for i, part in enumerate(parts):
         with Capture(part, pid=(100, 100, 300)[i], host=f"node{i // 2}", command=["python", "train.py"]) as c:
@@ -316,7 +316,7 @@ def awkward(path: Path) -> Path:
             c.kernel(0, 15_000, 15_000, correlation=3)
             c.kernel(named, 30_000, 30_001)
             c.kernel(named, 30_000, 30_001, context=2, device=1)
-            # A graph: many nodes with the correlation id of its launch, unknown times among them.
+            # Many nodes of a graph have the correlation id of its launch. Some have unknown times.
             for node in range(5):
                 graph = c.launch("_Z4nodev", graph_node=100 + node, graph=9)
                 c.kernel(graph, 40_000 + 100 * node, 40_050 + 100 * node, correlation=50)
@@ -325,7 +325,8 @@ def awkward(path: Path) -> Path:
             c.work("graph_launches", 60_000, 70_000, correlation=52, graph=9)
             c.memcpy(71_000, 71_000, 0, correlation=53)
             c.memset(71_000, 71_500, 64, value=255, correlation=1 << 31)
-            # Calls: nested, not nested, ties, a failure, no function, GPU work of none or of many.
+            # Calls that are nested, overlap, are tied, failed, or lack a function, with no GPU work or with many pieces
+            # of it.
             c.api("cudaGraphLaunch", 5_000, 9_000, correlation=50)
             c.api("cuGraphLaunch", 5_000, 8_000, correlation=50, domain=1)
             c.api("cudaLaunchKernel", 9_000, 9_500, correlation=1)
@@ -335,7 +336,7 @@ def awkward(path: Path) -> Path:
             c.api("cudaFree", 10_500, 12_000)
             c.add("api_calls", start=ORIGIN + 12_000, end=ORIGIN + 12_500, thread=101)
             c.add("api_calls", start=ORIGIN + 12_000, end=ORIGIN + 12_500, thread=0)
-            # Ranges: of two domains that do not nest with each other, across threads, overlapping, still open.
+            # Ranges of two domains that do not nest, across threads, that overlap, and that are still open.
             c.push_pop("outer", 4_000, 9_500, domain="a")
             c.push_pop("", 4_000, 12_600, category=3, color=0x80112233)
             c.push_pop("ä µ 漢字", 8_900, 13_000, domain="b", payload=1 << 63, payload_type=1)

@@ -1,4 +1,4 @@
-"""Fixtures of all tests."""
+"""Fixtures that all tests use."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ import pytest
 
 from support.fakedriver import FakeDriver, MissingTools, build
 
-# A shell that starts the tests in the background makes them ignore Ctrl-C, and nohup makes them ignore SIGHUP.
-# What they start inherits that. Tests that interrupt programs need the default actions.
+# Tests ignore Ctrl-C if a shell starts them in the background, and SIGHUP if nohup does. Programs that they start
+# inherit this. Tests that interrupt programs need the default actions.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# Tests start many programs that import NumPy. In each, OpenBLAS starts threads: a tenth of a second of processor time.
+# Tests start many programs that import NumPy. In each of them OpenBLAS would start threads, which takes 0.1 s of
+# processor time.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# How long an example takes depends on what else the machine does.
-with contextlib.suppress(ImportError):  # tests of a GPU do without
+# The time of an example depends on other work on the machine.
+with contextlib.suppress(ImportError):  # GPU tests need no hypothesis
     import hypothesis
 
     hypothesis.settings.register_profile("cutrace", deadline=None)
@@ -31,11 +32,12 @@ with contextlib.suppress(ImportError):  # tests of a GPU do without
 
 @pytest.fixture(scope="session")
 def fake_driver(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
-    """A GPU for programs in processes of their own: see ``support.fakedriver`` and ``support.fakegpu``.
+    """A GPU for programs in separate processes: see ``support.fakedriver`` and ``support.fakegpu``.
 
-    Kept in pytest's cache. Where it cannot be built its tests are skipped, or fail if ``CUTRACE_FAKE_DRIVER=require``.
+    It is kept in pytest's cache. If it cannot be built, its tests are skipped, or fail with
+    ``CUTRACE_FAKE_DRIVER=require``.
     """
-    cache = getattr(pytestconfig, "cache", None)  # none with -p no:cacheprovider
+    cache = getattr(pytestconfig, "cache", None)  # None with -p no:cacheprovider
     try:
         return build(cache.mkdir("fake-driver") if cache is not None else tmp_path_factory.mktemp("fake-driver"))
     except MissingTools as missing:
@@ -46,7 +48,7 @@ def fake_driver(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="session")
 def fake_cupti(fake_driver: FakeDriver, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The fake libcupti under another name, to load into this process: no other test finds it there."""
+    """The fake libcupti under another name, which is loaded into this process. Other tests do not find it there."""
     library = (fake_driver.libraries / "libcupti.so.13").read_bytes()
     path = tmp_path_factory.mktemp("fake-cupti") / "libfakes.so.13"
     path.write_bytes(library.replace(b"libcupti.so.13\0", b"libfakes.so.13\0"))
@@ -55,7 +57,7 @@ def fake_cupti(fake_driver: FakeDriver, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="session")
 def real_cupti() -> Path:
-    """A libcupti 13.0, whose host interface needs no GPU and no driver: ``CUTRACE_TEST_CUPTI`` names it."""
+    """The libcupti 13.0 that ``CUTRACE_TEST_CUPTI`` names. Its host interface needs no GPU and no driver."""
     path = os.environ.get("CUTRACE_TEST_CUPTI")
     if not path:
         pytest.skip("CUTRACE_TEST_CUPTI does not name the libcupti of nvidia-cuda-cupti==13.0.85")

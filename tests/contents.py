@@ -15,19 +15,19 @@ from cutrace.trace.selection import FACTS, INTERNED
 #: Tables whose rows are events.
 EVENTS = [name for name in TABLES if name not in FACTS | INTERNED]
 
-#: The keys of a process description about the file that it was imported from.
+#: The keys of a process description that are about the imported file.
 ABOUT_THE_FILE = ("import", "imported_from", "tables", "format")
 
 
 def rows(trace: Trace, table: str, *, unknown: bool = False) -> list[dict[str, Any]]:
-    """The rows of a table as dictionaries, with texts, launch configurations and functions as values."""
+    """The rows of a table as dicts. Strings, launch configurations and functions are given as values."""
     array = trace.unknown(table) if unknown else trace.table(table)
     columns = {f.name: _column(trace, f, array[f.name]) for f in TABLES[table].fields}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def contents(trace: Trace) -> dict[str, Counter[tuple[tuple[str, Any], ...]]]:
-    """The rows by table, including those with unknown times, with their numbers of occurrences."""
+    """The rows of each table with the number of their occurrences. Rows with unknown times are included."""
     return {
         name: Counter(tuple(row.items()) for row in rows(trace, name) + rows(trace, name, unknown=True))
         for name in TABLES
@@ -36,7 +36,7 @@ def contents(trace: Trace) -> dict[str, Counter[tuple[tuple[str, Any], ...]]]:
 
 
 def everything(trace: Trace) -> dict[str, Any]:
-    """:func:`contents` with the processes, and with launches and functions that no row refers to."""
+    """:func:`contents`, the processes, and the launches and functions to which no row refers."""
     return {
         **contents(trace),
         **{name: Counter(_referred(trace, name, np.arange(1, len(trace.table(name))))) for name in INTERNED},
@@ -57,11 +57,11 @@ def _column(trace: Trace, field: Field, values: np.ndarray) -> list[Any]:
         return [tuple(_referred(trace, "frames", trace.stacks["frame"][_path(trace, s)])) for s in values.tolist()]
     if field.type in REFERRED and field.name != "id":
         return _referred(trace, REFERRED[field.type], values)
-    return [value.hex() for value in values.tolist()] if field.type == "f64" else values.tolist()  # NaN equals no NaN
+    return [value.hex() for value in values.tolist()] if field.type == "f64" else values.tolist()  # because NaN != NaN
 
 
 def _path(trace: Trace, stack: int) -> list[int]:
-    """A stack and its callers."""
+    """The ids of a stack and of its callers."""
     path = [stack]
     while path[-1]:
         path.append(int(trace.stacks["parent"][path[-1]]))

@@ -1,4 +1,4 @@
-"""Databases as nsys and nvprof write them, made for tests."""
+"""Databases for tests, as nsys and nvprof write them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from cutrace import Trace
 from cutrace.trace.imported import Account
 
 DATA = Path(__file__).parent / "data"
-#: A real export: one kernel, 72 migrations of managed memory, 6 calls, one wait.
+#: A real export. It has one kernel, 72 migrations of managed memory, 6 calls and one wait.
 NSYS = DATA / "nsys-2024.4-unified-memory.sqlite"
 
 Rows = Sequence[Mapping[str, Any]]
 
 
 def account(trace: Trace, what: str) -> Account:
-    """What became of the rows of a table, or of a column."""
+    """The account of the rows of a table, or of a column."""
     return next(a for a in trace.imports[0].accounts if a.what == what)
 
 
 def texts(trace: Trace, rows: np.ndarray, field: str = "name") -> list[str]:
-    """The texts of a column."""
+    """The strings of a column."""
     return [trace.strings[number] for number in rows[field].tolist()]
 
 
@@ -41,13 +41,13 @@ def global_tid(pid: int, tid: int, machine: int = 1) -> int:
 
 
 def nsys(path: Path, strings: Sequence[str] = (), **tables: Rows) -> Path:
-    """An export with these tables, whose columns are the keys of their rows. ``strings`` have the ids from 1."""
+    """Write an export with these tables. Their columns are the keys of their rows. ``strings`` get ids from 1."""
     told = {"META_DATA_EXPORT": [{"name": "EXPORT_PRODUCT_NAME", "value": "NVIDIA Nsight Systems"}]}
     texts = [{"id": i + 1, "value": text} for i, text in enumerate(strings)]
     with closing(sqlite3.connect(path)) as database:
         for name, rows in (told | ({"StringIds": texts} if texts else {}) | tables).items():
             columns = list(dict.fromkeys(column for row in rows for column in row))
-            # Without types a value stays as it is.
+            # Columns have no types, so that SQLite does not convert values.
             database.execute(f'CREATE TABLE "{name}" ({", ".join(f"{chr(34)}{c}{chr(34)}" for c in columns)})')
             marks = ", ".join("?" * len(columns))
             values = [[row.get(column) for column in columns] for row in rows]
@@ -57,7 +57,7 @@ def nsys(path: Path, strings: Sequence[str] = (), **tables: Rows) -> Path:
 
 
 def kernel(start: int, end: int, **more: Any) -> dict[str, Any]:
-    """A row of CUPTI_ACTIVITY_KIND_KERNEL of process 100."""
+    """A row of CUPTI_ACTIVITY_KIND_KERNEL for process 100."""
     return {
         "start": start, "end": end, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 5,
         "globalPid": global_pid(100), "demangledName": 1, "shortName": 1, "mangledName": None, "registersPerThread": 16,
@@ -67,8 +67,8 @@ def kernel(start: int, end: int, **more: Any) -> dict[str, Any]:
 
 
 def nvprof(path: Path, strings: Sequence[str] = (), **tables: Rows) -> Path:
-    """A database with all tables of nvprof; ``RUNTIME=[...]`` are rows of CUPTI_ACTIVITY_KIND_RUNTIME. What a row does
-    not say is 0, or no bytes. ``strings`` have the ids from 1."""
+    """Write a database with all tables of nvprof. ``RUNTIME=[...]`` are rows of CUPTI_ACTIVITY_KIND_RUNTIME. Values
+    that a row lacks are 0, or empty bytes. ``strings`` get ids from 1."""
     with closing(sqlite3.connect(path)) as database:
         database.executescript((DATA / "nvprof-schema.sql").read_text())
         database.execute("INSERT INTO Version VALUES (11)")
@@ -86,7 +86,7 @@ def nvprof(path: Path, strings: Sequence[str] = (), **tables: Rows) -> Path:
 
 
 def spans(path: Path) -> dict[str, tuple[int, int]]:
-    """The number of rows and the sum of end - start, by table of a database."""
+    """The number of rows and the sum of end - start, for each table of a database."""
     found = {}
     with closing(sqlite3.connect(path)) as database:
         for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():

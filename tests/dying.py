@@ -1,4 +1,4 @@
-"""Workers of a batch that die: functions that worker processes import."""
+"""Functions for worker processes of a batch that make the workers die."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cutrace.extras.fleet.parts import Mapped, Task, map_file
 
 
 def once(task: Task, version: str = "") -> Mapped:
-    """Die at the first file named ``killer*``, and map it when it comes again."""
+    """Die at a file named ``killer*`` the first time, and map it the second time."""
     if Path(task.source).name.startswith("killer"):
         try:
             Path(f"{task.source}.died").touch(exist_ok=False)
@@ -21,14 +21,14 @@ def once(task: Task, version: str = "") -> Mapped:
 
 
 def always(task: Task, version: str = "") -> Mapped:
-    """Die at each file named ``killer*``."""
+    """Die at each file named ``killer*``, each time."""
     if Path(task.source).name.startswith("killer"):
         os.kill(os.getpid(), signal.SIGKILL)
     return map_file(task)
 
 
 def by_name(task: Task, version: str = "") -> Mapped:
-    """Die at the first file named ``killer-once*``, and at each named ``killer-always*``."""
+    """Die at a file named ``killer-once*`` the first time, and at a file named ``killer-always*`` each time."""
     if Path(task.source).name.startswith("killer-always"):
         return always(task)
     return once(task)

@@ -1,4 +1,4 @@
-"""All outputs of captures as strings, so that a change of any of them is seen.
+"""All outputs of captures as strings, so that any change of them is noticed.
 
 ``python tests/outputs.py FOLDER`` writes the strings to files, for a comparison of two versions with ``diff -r``.
 ``python tests/outputs.py --update`` writes the digests that test_outputs.py expects.
@@ -47,7 +47,7 @@ _PROFILED = (
     ("_Z4axpyv", 2_000, {"dram_bytes.sum": 4096.0, "sm__cycles.avg": 12.5}),
     ("_Z3sumv", 900, {"sm__cycles.avg": 3.0}),
 )
-#: Captures that are made here, for what no recorded one has.
+#: Captures that are made here, with contents that no recorded one has.
 MADE: dict[str, Callable[[Path], Path]] = {
     "awkward": captures.awkward,
     "python_calls": captures.python_calls,
@@ -58,13 +58,13 @@ MADE: dict[str, Callable[[Path], Path]] = {
     **{f"random {seed}": lambda path, seed=seed: random_capture(path, Random(seed)) for seed in range(4)},
 }
 NAMES = (*RECORDED, *MADE)
-#: The identity of a Perfetto trace, and that of an imported one.
+#: Random ids: those of Perfetto traces, and those of imports.
 _RANDOM = re.compile(r"trace_uuid \{[^}]*\}|import-[0-9a-f]{16}")
 _FRACTION = re.compile(r"-?[0-9]+\.[0-9]{6,}(?:e[-+]?[0-9]+)?")
 
 
 def source(name: str, folder: Path) -> Path:
-    """The capture, or the trace of another tool, of this name."""
+    """The capture, or the trace of another tool, with this name."""
     if name in RECORDED:
         return DATA / name
     path = folder / f"{name.replace(' ', '-')}.bin"
@@ -73,7 +73,7 @@ def source(name: str, folder: Path) -> Path:
 
 
 def outputs(name: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """All outputs of a capture that are not empty, by name; the sentence of the error for one that cannot be."""
+    """All outputs of a capture that are not empty, by name. If an output raises an error, its message."""
     makers = {
         "info": _info,
         "rows": _contents,
@@ -156,7 +156,7 @@ def _reloaded(path: Path) -> str:
 
 
 def digests(name: str, folder: Path) -> dict[str, str]:
-    """The digests of all outputs of a capture, by output."""
+    """The digest of each output of a capture."""
     return {output: _digest(string) for output, string in outputs(name, folder)}
 
 
@@ -165,7 +165,8 @@ def _lines(rows: Iterable[object]) -> str:
 
 
 def _digest(string: str) -> str:
-    """The start of a hash. The last digits of fractions do not count, because processors round sums differently."""
+    """The first characters of a hash. The last digits of fractions are ignored, because processors round sums
+    differently."""
     string = _FRACTION.sub(lambda match: f"{float(match[0]):.9g}", string)
     string = string.replace(cutrace.__version__, "VERSION")
     return hashlib.sha256(string.encode(errors="surrogatepass")).hexdigest()[:16]

@@ -1,7 +1,7 @@
 """Reads a Perfetto trace back with the perfetto package's own classes, as a viewer would.
 
-Interned names, defaults, incremental clocks, compressed groups and the pairing of begin and end events are resolved,
-so that what comes out are slices and instants with times, names and arguments.
+Interned names, defaults, incremental clocks, compressed groups and pairs of begin and end events are resolved. The
+results are slices and instants with times, names and arguments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DERIVED = "cutrace.derived"
 
 
 def _extensions() -> dict[str, Any]:
-    """The extensions of the gpu data source, declared here once more from their .proto files."""
+    """The extensions of the gpu data source, declared again from their .proto files."""
     file = descriptor_pb2.FileDescriptorProto(
         name="tests/gpu.proto", package="perfetto.protos", syntax="proto2", dependency=[protos.DESCRIPTOR.name]
     )
@@ -53,9 +53,9 @@ EXTENSIONS = _extensions()
 
 @dataclass
 class Slice:
-    """A slice or instant. ``track`` is the descriptor of its track, with those of its ancestors in ``parents``.
-    ``around`` has the slices of the track around it, outermost first. Perfetto's engine also puts an instant around
-    those that follow at its time."""
+    """A slice or an instant. ``track`` is the descriptor of its track, and ``parents`` has those of the track's
+    ancestors. ``around`` has the slices of the track around it, outermost first. In Perfetto's engine, an instant is
+    also around later ones at the same time."""
 
     start: int
     end: int | None
@@ -90,7 +90,7 @@ class Slice:
 
 @dataclass
 class GpuEvent:
-    """A gpu_render_stage_event with everything that it refers to."""
+    """A gpu_render_stage_event with everything to which it refers."""
 
     start: int
     end: int
@@ -113,7 +113,7 @@ class GpuEvent:
 
 @dataclass
 class Sample:
-    """A value of a counter. ``track`` as for a slice."""
+    """A value of a counter. ``track`` is as in a slice."""
 
     time: int
     value: float
@@ -128,7 +128,7 @@ class Sample:
 
 @dataclass
 class Step:
-    """A step of an arrow on the track of a thread."""
+    """A step of a flow on the track of a thread."""
 
     time: int
     phase: str
@@ -141,7 +141,7 @@ class Step:
 
 @dataclass
 class Decoded:
-    """``derived`` are slices that are no records, but follow from some."""
+    """A decoded trace. ``derived`` has the slices that are not records but are derived from records."""
 
     slices: list[Slice] = field(default_factory=list)
     derived: list[Slice] = field(default_factory=list)
@@ -170,7 +170,7 @@ class _Sequence:
 
 
 def packets(path: Path) -> Iterator[Any]:
-    """All packets of a file, compressed groups unpacked."""
+    """Yield all packets of a file. Compressed groups are unpacked."""
     data = path.read_bytes()
     if path.suffix == ".gz":
         data = gzip.decompress(data)
@@ -191,7 +191,7 @@ def packets(path: Path) -> Iterator[Any]:
 
 
 def decode(path: Path) -> Decoded:
-    """Everything in a trace. Fails on events that an importer would drop silently."""
+    """Decode everything in a trace. Fails on events that an importer would silently drop."""
     out = Decoded()
     sequences: dict[int, _Sequence] = defaultdict(_Sequence)
     events: list[tuple[int, int, Any, int, dict[tuple[str, int], Any]]] = []

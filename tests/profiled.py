@@ -1,4 +1,5 @@
-"""Runs of ``cutrace profile`` on the fake GPU, and captures with hardware metrics of kernels as it writes them."""
+"""Runs of ``cutrace profile`` on the fake GPU, and captures with hardware metrics of kernels in the form that it
+writes."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ BYTES = "dram__bytes.sum"
 BF16 = "sm__ops_path_tensor_src_bf16_dst_fp32.sum"
 PEAK = ".peak_sustained_elapsed.per_second"
 
-#: A launch: the kernel, what it took (ns), its metrics, and its configuration unless it is that of one small block.
+#: A launch: the kernel name, its time (ns), its metrics, and its configuration, by default one small block.
 Launch = tuple[str, int, Mapping[str, float]] | tuple[str, int, Mapping[str, float], Mapping[str, Any]]
 
 
 class Runs:
-    """Runs of ``cutrace profile`` with the options ``always``, of ``program`` unless another one is given."""
+    """Runs ``cutrace profile`` with the options ``always`` on ``program``, or on another program."""
 
     def __init__(self, driver: FakeDriver, folder: Path, *always: str, program: str = "", **variables: str) -> None:
         self.folder, self._always, self._program = folder, always, program
@@ -42,7 +43,7 @@ class Runs:
 
 
 def profiled_capture(path: Path, *launches: Launch, **gpu: int | str) -> Path:
-    """Kernels 1 ms apart; then a part with their metrics, which is a process of its own with the same pid."""
+    """Write kernels 1 ms apart, then a part with their metrics. The part is a separate process with the same pid."""
     with Capture(path, started=5) as c:
         c.device(**gpu)
         c.context()

@@ -1,4 +1,4 @@
-"""Random captures with legal and illegal rows of all tables, for tests of properties of any capture."""
+"""Random captures with legal and illegal rows of all tables, to test properties that hold for any capture."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cutrace.runbin import TABLES
 from cutrace.runbin.layout import REFERENCES, Field, TableLayout
 
 TEXTS = ("a", "b", "", "ä µ 漢字", 'comma, "quotes"\r\nand lines', "_Z4nodev", "nvtx", "x" * 300)
-#: JSON texts, and what looks like them.
+#: JSON strings, and strings that look like JSON.
 ARGUMENTS = (
     *(f'{{"n":{n},"shape":[[8,64],[]]}}' for n in (-1, 0, 7, (1 << 63) - 1, 1 << 63, 1 << 64)),
     '{"n":-0,"shape":[[8,64],[]]}',
@@ -40,12 +40,13 @@ ARGUMENTS = (
 #: Ranges around the creation of a graph node.
 RANGES = ('["a"]', '["a","b"]', '["b", "a", "b"]', "[]", '["a"', "7", "")
 _SIZES = {"u8": 8, "u16": 16, "u32": 32, "u64": 64}
-#: Ids and numbers of threads, streams, contexts and devices: few, so that rows share tracks.
+#: Fields with ids and numbers of threads, streams, contexts and devices. They get few values, so that rows share
+#: tracks.
 _FEW = frozenset(("thread", "end_thread", "stream", "context", "device", "correlation", "depth"))
 
 
 def random_capture(path: Path, random: Random, *, texts: tuple[str, ...] = TEXTS, most: int = 6) -> Path:
-    """A capture of up to three processes, some of them of other machines, with up to ``most`` rows of each table."""
+    """A capture of up to three processes, some of them on other machines. Each table has up to ``most`` rows."""
     parts = [path.with_suffix(f".{i}") for i in range(random.randint(1, 3))]
     for i, part in enumerate(parts):
         boot = random.choice(("boot", "boot", "other"))
@@ -58,7 +59,7 @@ def random_capture(path: Path, random: Random, *, texts: tuple[str, ...] = TEXTS
                 for _ in range(random.choice((0, 1, most))):
                     c.add(table.name, **random_row(table, random, made.reference))
                     if random.random() < 0.1:
-                        c.flush()  # further rows come in another block
+                        c.flush()  # further rows are in another block
     return join(path, parts)
 
 
@@ -68,11 +69,11 @@ class _References:
         self._launches = [0, *(c.launch(self._text(), grid=(i, 1, 1), registers=i, graph_node=i) for i in range(3))]
         self._functions = [0]
         for i in range(3):
-            # Some differ in nothing that an event shows.
+            # Some functions differ only in values that no event shows.
             self._functions.append(c.writer.function(name="cudaLaunchKernel", domain=2, callback=i))
 
     def reference(self, kind: str) -> int:
-        """A value of a field of a type of reference, or of arguments or ranges: some explain nothing."""
+        """A value for a field that refers to a row or a string. Some values refer to nothing."""
         if kind == "string":
             return self._c.writer.string(self._text())
         if kind == "arguments":

@@ -1,4 +1,4 @@
-"""The rule of ranges as a plain loop, to compare what computes it."""
+"""The rule of ranges as a simple loop, with which other implementations are compared."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Range:
 
     @property
     def frame(self) -> str:
-        """The name of its frame in a flame graph."""
+        """The name of the range's frame in a flame graph."""
         return f"{self.domain}:{self.name}" if self.domain else self.name
 
 
 @dataclass(frozen=True)
 class Piece:
-    """GPU work, with its stream, the thread that launched it, and the name of its way of belonging to ranges."""
+    """GPU work, with its stream, the thread that launched it, and how it belongs to ranges."""
 
     start: int
     end: int
@@ -56,7 +56,7 @@ def ranges_of(trace: Trace) -> list[Range]:
 
 
 def owner(ranges: list[Range], process: int, thread: int, time: int, by: str = "adopted") -> tuple[str, int]:
-    """How a launch belongs to ranges of one domain, and the thread whose ranges these are."""
+    """How a launch belongs to the ranges of one domain, and the thread of these ranges."""
     threads = {r.thread for r in ranges if r.process == process and r.start <= time < r.end}
     if thread in threads:
         return "own", thread
@@ -70,7 +70,7 @@ def owner(ranges: list[Range], process: int, thread: int, time: int, by: str = "
 def owners(
     ranges: list[Range], process: int, thread: int, time: int, by: str = "adopted"
 ) -> tuple[str, set[tuple[int, str]]]:
-    """The best way in which a launch belongs to ranges, and the threads with the domains whose ranges these are."""
+    """The best way in which a launch belongs to ranges of any domain, and the threads and domains of these ranges."""
     ways, nests = {"none"}, set()
     for domain in {r.domain for r in ranges}:
         way, of = owner([r for r in ranges if r.domain == domain], process, thread, time, by)
@@ -105,7 +105,7 @@ def pieces(trace: Trace, by: str = "adopted") -> list[Piece]:
 
 
 def time_by_name(work: list[Piece], name_of: Callable[[Range], str]) -> Counter[str]:
-    """The GPU time of the ranges of each name; work in several of them counts once."""
+    """The GPU time of the ranges of each name. Work in several ranges of a name counts once."""
     times: Counter[str] = Counter()
     for piece in work:
         for name in set(map(name_of, piece.ranges)):
@@ -114,7 +114,7 @@ def time_by_name(work: list[Piece], name_of: Callable[[Range], str]) -> Counter[
 
 
 def time_by_range(work: list[Piece]) -> Counter[str]:
-    """The GPU time of the ranges of each name, each range by itself."""
+    """The GPU time of the ranges of each name. Each range counts separately."""
     times: Counter[str] = Counter()
     for piece in work:
         for around in piece.ranges:

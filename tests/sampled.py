@@ -1,4 +1,4 @@
-"""A capture with samples of program counters."""
+"""A capture with PC samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = [
 
 
 def sampled_capture(path: Path, *, in_blocks: bool = False) -> Path:
-    """A process with a kernel of each function and the samples of :data:`ROWS`."""
+    """Write a process with a kernel of each function and the samples in :data:`ROWS`."""
     with Capture(path, pid=4711) as c:
         c.device(0)
         c.context(1)

@@ -1,4 +1,4 @@
-"""The JSON Schemas of src/cutrace/schemas, by the kind of the output that they describe."""
+"""The JSON Schemas of src/cutrace/schemas, by the kind of output that they describe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def _kinds(schema: object) -> Iterator[str]:
 
 
 def _closed(schema: Any) -> Any:
-    """A schema that accepts no key that it does not describe. The published ones do, because keys may be added."""
+    """Make a schema reject keys that it does not describe. Published schemas allow them, because keys may be added
+    later."""
     if isinstance(schema, list):
         return [_closed(part) for part in schema]
     if not isinstance(schema, dict):
@@ -35,7 +36,7 @@ KINDS = {kind: name for name, schema in FILES.items() for kind in _kinds(schema)
 
 
 def check(data: dict[str, Any]) -> None:
-    """Fail if an output has no schema, does not fit it, or has a key that it does not describe."""
+    """Fail if an output has no schema, does not match it, or has a key that it does not describe."""
     from jsonschema import Draft202012Validator
 
     schema = FILES[KINDS[data["kind"]]]

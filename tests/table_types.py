@@ -1,4 +1,4 @@
-"""Types of the tables of a trace, from their declarations: ``python tests/table_types.py`` writes them to
+"""The types of the tables of a trace, from their declarations. ``python tests/table_types.py`` writes them to
 src/cutrace/trace/tables.pyi."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WIDTH = 120
 
 
 def stub() -> str:
-    """The text of the stub."""
+    """The contents of the stub file."""
     parts = [_HEAD]
     parts += map("\n".join, map(_table, TABLES.values()))
     tables = ["class TraceTables:", '    """The tables of a trace."""']

@@ -1,4 +1,4 @@
-"""The verbs as functions, and docs/reference/python.md, whose examples run here."""
+"""The verbs as functions, and docs/reference/python.md. Its examples run here."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "cutrace"
-#: What every room may use.
+#: Packages that every package may use.
 COMMON = {"arguments", "errors", "units", "patterns", "outputs"}
 
 
 def rooms() -> dict[str, set[str]]:
-    """Each room of the package and the rooms that it may use; an empty set for those that the table leaves open."""
+    """Each package (room) and the packages that it may use. The set is empty if the table allows all."""
     page = (ROOT / "docs" / "internals" / "architecture.md").read_text()
     table = re.findall(r"^\| (`.*?) \| .* \| (.*?) ?\|$", page, re.MULTILINE)
     return {
@@ -28,12 +28,12 @@ def rooms() -> dict[str, set[str]]:
 
 @cache
 def nodes(file: Path) -> tuple[ast.AST, ...]:
-    """The syntax tree of a file, which several tests read."""
+    """The nodes of the syntax tree of a file. Several tests read them."""
     return tuple(ast.walk(ast.parse(file.read_text())))
 
 
 def imports(file: Path) -> Iterator[str]:
-    """The rooms of the package that a file imports from, its own among them."""
+    """The rooms from which a file imports, including its own."""
     here = file.relative_to(SOURCE.parent).with_suffix("").parts
     for node in nodes(file):
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -98,7 +98,7 @@ def test_nothing_but_the_plugin_knows_pytest():
 
 
 def imported_modules(file: Path, modules: dict[Path, str]) -> Iterator[str]:
-    """The modules of this project that a file imports when it runs, also inside functions."""
+    """The modules of this project that a file imports when it runs. Imports inside functions count, too."""
     for_types = {
         id(inner)
         for node in nodes(file)
@@ -127,8 +127,8 @@ def test_no_modules_import_each_other_in_a_circle():
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
-#: For each package, nodes of the syntax tree a line and dense constructs per 100 lines. They may only fall: lower a
-#: number when the code gets below it.
+#: For each package, the nodes of the syntax tree per line, and the dense constructs per 100 lines. They may only fall:
+#: lower a number when the code gets below it.
 DENSITY = {
     "analysis": (8.2, 2.4),
     "cli": (6.5, 1.8),
@@ -147,14 +147,14 @@ _DENSE = (ast.IfExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, 
 
 
 def is_dense(node: ast.AST) -> bool:
-    """A conditional expression, a comprehension, ``:=``, or an assignment of a tuple to a tuple."""
+    """Whether a node is a conditional expression, a comprehension, ``:=``, or an assignment of a tuple to a tuple."""
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
         return any(isinstance(target, ast.Tuple) for target in node.targets)
     return isinstance(node, _DENSE)
 
 
 def count(file: Path) -> tuple[int, int, int]:
-    """Nodes without docstrings, lines of code, dense constructs."""
+    """The number of nodes without docstrings, of lines of code, and of dense constructs."""
     tree = ast.parse(file.read_text())
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {
@@ -178,7 +178,7 @@ def count(file: Path) -> tuple[int, int, int]:
 
 
 def densities() -> dict[str, tuple[float, float]]:
-    """Nodes a line and dense constructs per 100 lines, by package."""
+    """The nodes per line and the dense constructs per 100 lines, by package."""
     sums: dict[str, list[int]] = {}
     for file in [*SOURCE.rglob("*.py"), *(SOURCE.parent / "pytest_cutrace").rglob("*.py")]:
         parts = file.relative_to(SOURCE.parent).parts

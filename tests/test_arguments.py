@@ -1,4 +1,4 @@
-"""Wrong uses of the public functions: one sentence each, and no file."""
+"""Wrong uses of the public functions. Each raises one sentence and writes no file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_PATHS = "give a path or a list of paths"
 NO_STRINGS = "give a string or a list of strings"
 NO_TIME = "is not a time: give an int of nanoseconds, or a string such as '1.5s' or '200ms'"
 
-#: Each expression uses a function wrongly, in a folder with the capture run.bin, which is also open as `trace`.
+#: Each expression uses a function wrongly. The folder has the capture run.bin, which is also open as `trace`.
 WRONG = {
     "cutrace.load(5)": NO_PATHS,
     "cutrace.load(['run.bin', 5])": NO_PATHS,

@@ -1,4 +1,4 @@
-"""cutrace.convert(): what it refuses, and the time window. What it writes is in tests/exporters."""
+"""cutrace.convert(): its errors, and the time window. tests/exporters checks what it writes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_window_outside_the_capture_says_its_span(tmp_path, window):
 
 @pytest.fixture
 def long(tmp_path: Path) -> Path:
-    """A capture whose last mark and kernel are far behind the others."""
+    """A capture whose last mark and kernel are far from the others."""
     with Capture(tmp_path / "run.bin") as c:
         early, late = c.launch("early_kernel"), c.launch("SECRET_kernel")
         c.kernel(early, 100, 200)
@@ -73,7 +73,7 @@ def long(tmp_path: Path) -> Path:
 
 
 def texts(path: Path) -> Iterator[bytes]:
-    """The bytes of a trace, decoded as far as texts in it need that."""
+    """The bytes of a trace, decoded as far as needed to search for strings in it."""
     if path.suffix == ".sqlite":
         with closing(sqlite3.connect(path)) as connection:
             yield "\n".join(connection.iterdump()).encode()
@@ -133,7 +133,7 @@ def test_a_full_folder_for_temporary_files_is_named(long, tmp_path, monkeypatch)
         cutrace.convert(long, tmp_path / "part.json", end=ORIGIN + 1000)
 
 
-# Traces of several files, and what lies behind a trace
+# Traces of several files, and the capture behind a trace
 
 
 def test_a_list_of_files_is_one_trace(tmp_path):

@@ -1,4 +1,4 @@
-"""A file with an embedded capture opens as that capture, or reports that it could not."""
+"""A file with an embedded capture opens as that capture, or reports that the capture cannot be read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def carrying(capture: Path, name: str = "x.pftrace", **how) -> Path:
 
 
 def inside(path: Path) -> bytes:
-    """The capture that a file opens as."""
+    """The capture as which a file opens."""
     with cutrace.load(path) as trace:
         assert not trace.imports
         return b"".join(trace.contents(1 << 20))
@@ -70,7 +70,7 @@ def test_pieces_are_between_the_windows_of_a_trace(tmp_path, small_pieces, monke
             c.kernel(launch, 1000 * i, 1000 * i + 500, correlation=i + 1)
             c.flush()
     packets = pftrace.protos.Trace.FromString(carrying(c.path).read_bytes()).packet
-    # The perfetto package does not know the field of a piece.
+    # The perfetto package does not know the field that contains a piece of the capture.
     pieces = [n for n, packet in enumerate(packets) if embedding._FIELD in packet.SerializeToString()]
     events = [n for n, packet in enumerate(packets) if packet.HasField("gpu_render_stage_event")]
     assert pieces[0] == 0
@@ -196,13 +196,13 @@ def test_the_command_line_asks_for_it(tmp_path):
 
 
 def damaged(path: Path, how: str) -> None:
-    """The file says that the embedded capture is damaged, and that it is read as far as its events go."""
+    """Check that the file reports a damaged capture, and is read from its events instead."""
     try:
         with cutrace.load(path) as trace:
             assert any("the embedded capture is damaged" in note and how in note for note in trace.quality.notes)
             assert trace.imports[0].lost
     except CutraceError:
-        assert path.suffix != ".sqlite"  # nothing else of it can be read either
+        assert path.suffix != ".sqlite"  # nothing else in it can be read
 
 
 @pytest.mark.parametrize("name", ["x.pftrace", "x.json"])
@@ -262,7 +262,7 @@ def test_pieces_that_are_missing_or_in_another_order_are_told(tmp_path, small_pi
 
 
 def test_a_damaged_definition_of_another_table_leaves_the_capture_readable(tmp_path):
-    """SQLite names the missing table in its message, and the name need not be UTF-8."""
+    """SQLite names the missing table in its message. The name may not be valid UTF-8."""
     capture = example(tmp_path)
     path = carrying(capture, "x.sqlite")
     with closing(sqlite3.connect(path)) as database:

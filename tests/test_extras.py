@@ -1,4 +1,4 @@
-"""Extras: each can be deleted, and a package of others adds the same things."""
+"""Extras: each can be deleted, and another package can add the same things."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import cutrace
 from support import small_capture
 
 EXTRAS = ("agents", "fleet", "hardware", "nsys", "pages")
-#: What the core does, without a test framework: the package under test is a copy.
+#: Uses the core, without a test framework, because the tested package is a copy.
 CORE = """
 import sys
 from pathlib import Path
@@ -69,7 +69,7 @@ def site(tmp_path_factory):
 
 
 def run(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    # The copy comes before the installed package, also before one that an import hook finds.
+    # The copy has to come before the installed package, even before one that an import hook finds.
     start = "import sys\nsys.meta_path[:] = [f for f in sys.meta_path if isinstance(f, type)]\n"
     start += f"sys.path.insert(0, {str(site)!r})\n"
     command = [sys.executable, "-W", "error", "-c", start + CORE, *map(str, arguments)]

@@ -1,4 +1,4 @@
-"""What importing cutrace must not import: structure, not time."""
+"""Modules that importing cutrace must not import. The tests check structure, not time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_bare_import_brings_nothing_heavy(code, there):
 def test_help_imports_no_verb_and_nothing_but_click():
     code = "import cutrace.cli\ntry: cutrace.cli.main(['--help'])\nexcept SystemExit: pass"
     modules = imported_by(code) - imported_by("pass")
-    # Verbs of other packages are found by their entry points.
+    # Entry points of other packages may add verbs.
     assert not modules & (HEAVY - {"click", "importlib.metadata"})
     assert {m for m in modules if m.startswith("cutrace.cli.")} <= {"cutrace.cli.options"}
     assert not {m for m in modules if ".verbs" in m}
@@ -51,7 +51,7 @@ def test_recording_needs_no_numpy_until_there_is_a_capture_to_read():
 
 def test_a_traced_session_loads_nothing_before_a_test_needs_it():
     modules = imported_by("import pytest_cutrace.session") - imported_by("import pytest")
-    # A session needs NumPy for its first capture, and these for counters, other processes, workers and ini files.
+    # A session needs NumPy for its first capture, and the others for counters, other processes, workers and ini files.
     later = {"numpy", "pickle", "configparser", "cutrace.collect.join", "cutrace.collect.capture"}
     assert not modules & (later | {"cutrace.collect.standby", "cutrace.collect.sampling"})
     assert not {module for module in modules if module.startswith("cutrace.extras")}

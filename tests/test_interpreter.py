@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def working_folder(tmp_path, monkeypatch) -> Path:
-    """A working folder with a file for each module of the standard library, which a program must not run."""
+    """A working folder with a file for each module of the standard library. A program must run none of these files."""
     folder = tmp_path / "working"
     folder.mkdir()
     for name in sys.stdlib_module_names:

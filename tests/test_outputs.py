@@ -1,4 +1,5 @@
-"""The outputs of captures are those of the last commit: a change that was not intended is seen wherever it shows."""
+"""The outputs of captures equal those of the last commit, so that an unintended change is noticed wherever it
+appears."""
 
 from __future__ import annotations
 

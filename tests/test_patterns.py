@@ -1,4 +1,4 @@
-"""The language of patterns, and the places that take one."""
+"""The pattern language, and the options that use it."""
 
 from __future__ import annotations
 

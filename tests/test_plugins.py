@@ -1,4 +1,4 @@
-"""Formats: how they are found, and that a broken package does not disturb others."""
+"""Formats: how they are found, and that a broken package does not affect the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.packages import installed
 
 
 class Theirs:
-    """An importer of another package. It recognizes everything."""
+    """An importer of another package. It recognizes every file."""
 
     name = "theirs"
     description = "anything"

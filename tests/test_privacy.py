@@ -23,7 +23,7 @@ PROGRAM = "import nvtx\nwith nvtx.annotate('step of /home/alice/model'): pass"
 
 @pytest.fixture(autouse=True)
 def _open_to_all():
-    """A umask that lets everybody read."""
+    """A umask that lets everybody read new files."""
     before = os.umask(0o022)
     yield
     os.umask(before)
@@ -140,7 +140,7 @@ def test_files_of_every_verb_obey_the_umask(tmp_path: Path, mask: int) -> None:
 
 
 def test_a_redacted_capture_has_no_tables_of_newer_versions(tmp_path: Path) -> None:
-    """The contents may be private."""
+    """Their contents may be private."""
     path = training_steps(tmp_path / "run.bin", steps=1)
     with Reader(path) as reader:
         last = reader.headers[-1]

@@ -205,7 +205,7 @@ def test_bad_queries_end_with_one_sentence(capture, query, said):
 @pytest.mark.parametrize("form", ["table", "csv"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_query(capture, tmp_path, form, number):
-    """The query takes years. DuckDB has a temporary folder when cutrace is about to ask it."""
+    """The query would take years. DuckDB has a temporary folder when cutrace starts it."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     query = "select sum(a.range * b.range) as s from range(1000000000) a, range(1000000000) b"
@@ -300,7 +300,7 @@ def test_what_is_missing_in_the_trace_is_said_on_stderr(tmp_path):
 
 
 def test_what_exceeds_the_memory_of_duckdb_goes_to_the_temporary_folder(tmp_path, monkeypatch):
-    """A sort of 60 MB within 20 MB."""
+    """A sort of 60 MB runs with 20 MB of memory."""
     duckdb = pytest.importorskip("duckdb")
     connect = duckdb.connect
     limits = {"memory_limit": "20MB", "threads": "1"}

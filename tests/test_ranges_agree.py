@@ -21,7 +21,7 @@ from support import cutrace as command
 
 
 def _launches(c: Capture, *calls: tuple[int, int], seen: int = 0) -> None:
-    """Launch a kernel at each time in a thread; kernels take a different time each."""
+    """Launch a kernel at each time in a thread. All kernels take different times."""
     kernel = c.launch("_Z4workv")
     for number, (time, thread) in enumerate(calls, seen + 1):
         c.api("cudaLaunchKernel", time, time + 1, thread=thread, correlation=number)
@@ -69,7 +69,7 @@ def _ties(c: Capture) -> None:
 
 
 def _domains(c: Capture) -> None:
-    """A library has ranges of its own domain on the threads of the program, and on one of its own."""
+    """A library has ranges of its own domain, on the threads of the program and on a thread of its own."""
     c.push_pop("step", 10, 200)
     c.push_pop("backward", 40, 150, depth=1)
     c.push_pop("all-reduce", 50, 70, thread=200, domain="library")
@@ -136,7 +136,7 @@ def _slice(path: Path, name: str, by: str, folder: Path) -> int:
 
 
 def _projected(work: list[Piece]) -> Counter[tuple[str, int, int, str | None]]:
-    """Each range on each stream: its name, the time of its work, and which of it is adopted."""
+    """Each range on each stream: its name, the time of its work, and whether the work is adopted."""
     found: dict[tuple[Range, tuple[int, ...]], list[Piece]] = {}
     for piece in work:
         for around in piece.ranges:
@@ -249,12 +249,13 @@ def test_the_backward_pass_belongs_to_its_range():
 
 
 def test_ranges_of_a_library_hide_no_work_from_those_of_the_program():
-    """A thread of autograd launches the all-reduces of DDP inside NCCL's range, while the main thread is in a step."""
+    """A thread of autograd launches the all-reduces of DDP inside NCCL's range, while the main thread is in a step's
+    range."""
     around_all_reduces = {path[:-1] for path in _paths(DATA / "groups.bin") if path[-1] == "NCCL:ncclAllReduce"}
     assert around_all_reduces == {("ddp 4",), ("ddp 5",)}
     with cutrace.load(DATA / "groups.bin") as trace:
         hidden = [piece for piece in pieces(trace) if {around.thread for around in piece.ranges} > {piece.thread}]
-    # Three buckets of gradients a step and rank.
+    # Three buckets of gradients for each step and rank.
     assert len(hidden) == 3 * 2 * 2
     assert {piece.how for piece in hidden} == {"own"}
 
@@ -267,12 +268,12 @@ def test_ranges_with_the_same_work_are_nested_as_on_their_thread(tmp_path):
         _launches(c, (15, 100))
     cutrace.convert(tmp_path / "a.bin", tmp_path / "a.pftrace", capture=False)
     slices = [s for s in decode(tmp_path / "a.pftrace").derived if s.track.name.startswith("NVTX")]
-    # A slice that begins first encloses the others: the order of the file is that of nesting.
+    # A slice that starts first encloses the others, so the order of the file is the order of nesting.
     assert [s.name for s in slices] == ["outer", "middle", "inner"]
 
 
 def test_adopted_slices_share_the_style_of_their_name(tmp_path, monkeypatch):
-    """What a range has on a stream is its own work, adopted work, or both. Only the name is written once for all."""
+    """On a stream, a range has its own work, adopted work, or both. Only the name is written once for all of these."""
     described = []
     style = HostEvents._style
 

@@ -1,4 +1,4 @@
-"""docs/reference says what the code declares."""
+"""docs/reference agrees with the declarations in the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON of every command fits its schema; the skill file, whose commands run here."""
+"""The JSON of every command matches its schema. Also runs the commands of the skill file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def case(launches: int, **about) -> Case:
 
 
 def reports(folder: Path) -> tuple[Path, Path]:
-    """Two reports of sessions with different work, one with a test in each state."""
+    """Two reports of sessions with different work. One has a test in each state."""
     before, after = folder / "before.json", folder / "report.json"
     states = tuple(Case(f"t.py::{state.value}", state=state, user={"x": [1]}) for state in State)
     before.write_text(report_text(SessionReport((case(1), Case("t.py::gone")), "header", versions={"cutrace": "1"})))
@@ -60,7 +60,7 @@ def reports(folder: Path) -> tuple[Path, Path]:
 
 
 def json_options(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """The verbs with an option that asks for JSON."""
+    """Yield the verbs that have an option for JSON."""
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
@@ -137,7 +137,7 @@ def golden_capture(path: Path, launches: int) -> Path:
 
 
 def golden_files(folder: Path) -> tuple[Path, Path]:
-    """Golden files of a test, with one kernel and with two."""
+    """Two golden files of a test: one with one kernel, and one with two."""
     files = []
     for launches in (1, 2):
         root = folder / f"golden-{launches}"
@@ -212,7 +212,7 @@ def of_batch(folder: Path, driver: FakeDriver) -> str:
     )
 
 
-#: How to get the JSON of each verb.
+#: For each verb, a function that returns its JSON.
 OUTPUTS: dict[str, Callable[[Path, FakeDriver], str]] = {
     "batch": of_batch,
     "diff": of_diff,

@@ -1,4 +1,4 @@
-"""The local server sends one file only to ui.perfetto.dev, and no client can block it."""
+"""The local server sends one file, only to ui.perfetto.dev, and no client can block it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONTENT = bytes(range(256)) * 5000
 
 
 class Running:
-    """A server in a thread; ``fetched`` is what :meth:`Server.serve` returned."""
+    """A server in a thread. ``fetched`` is the result of :meth:`Server.serve`."""
 
     def __init__(self, server: Server, timeout: float = 20) -> None:
         self.server = server
@@ -179,7 +179,7 @@ def test_what_is_no_request_is_refused(running, request_):
 
 def test_endless_headers_are_cut_off(running):
     more = "".join(f"X-{i}: {'a' * 1000}\r\n" for i in range(40))
-    with contextlib.suppress(ConnectionError):  # it may have answered and gone before everything was sent
+    with contextlib.suppress(ConnectionError):  # the server may have answered and closed the connection early
         assert get(running.server, more=more)[0] == 431
     assert running.serving
     assert get(running.server)[0] == 200
@@ -190,7 +190,7 @@ def test_clients_that_say_nothing_hold_up_nobody(tmp_path):
     with Server(tmp_path / "a.pftrace", port=0, patience=60) as server:
         running = Running(server, timeout=60)
         silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(10)]
-        # Not after the minute that they have.
+        # The answer must not wait for the minute that the other clients have.
         assert get(server, method="HEAD")[0] == 200
         assert select.select(silent, [], [], 0)[0] == []
         for client in silent:
@@ -203,8 +203,8 @@ def test_clients_that_say_nothing_or_too_little_are_let_go(running):
     silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(10)]
     with socket.create_connection(("127.0.0.1", port), timeout=10) as dripping:
         dripping.sendall(b"GET /")
-        # A byte now and then does not buy more time than the second that a request may take. With more time, its
-        # length would be refused in the end.
+        # A request may take one second, even if it sends a byte now and then. With more time, the server would refuse
+        # its length in the end.
         with contextlib.suppress(ConnectionError):
             while not select.select([dripping], [], [], 0.02)[0]:
                 dripping.sendall(b"a")
@@ -246,7 +246,7 @@ def test_more_clients_than_it_serves_are_sent_away(tmp_path):
         for client in many:
             client.close()
         while running.serving:
-            with contextlib.suppress(OSError, IndexError):  # until those are gone
+            with contextlib.suppress(OSError, IndexError):  # until the connections are closed
                 assert get(server)[2] == CONTENT
         assert running.ended() is True
 
@@ -296,7 +296,7 @@ def test_a_file_that_cannot_be_read_is_said(tmp_path):
 
 
 def test_the_link_names_the_file_and_the_plugins(tmp_path):
-    """What the page makes of it: the fragment is an address whose query it decodes once."""
+    """The page decodes the fragment of the link once; it is an address with a query."""
     path = tmp_path / "a & b#c%20 ä.pftrace"
     path.write_bytes(b"x")
     with Server(path, port=0) as server:

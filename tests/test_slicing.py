@@ -48,7 +48,7 @@ def same(found: Trace, table: str, expected: list[dict[str, Any]]) -> None:
 
 
 def outermost(trace: Trace) -> dict[tuple[int, int], dict[str, Any]]:
-    """The call of each process and correlation id; of several, the first."""
+    """The call of each process and correlation id. If there are several, the first."""
     calls: dict[tuple[int, int], dict[str, Any]] = {}
     for call in sorted(rows(trace, "api_calls"), key=lambda c: c["start"]):
         if call["correlation"]:
@@ -88,7 +88,7 @@ def test_replayed_work_is_in_the_ranges_of_its_creation(tmp_path):
         names = found.strings.take(found.launches["name"][found.kernels["launch"]]).tolist()
         assert sorted(names) == ["_Z1av"] * 3 + ["_Z1bv"] * 3
         assert len(found.memcpys) == 3
-        # The calls of the graph launches stay; those of the capture do not.
+        # The calls that launch graphs are kept, and the calls during the capture are not.
         assert len(found.api_calls) == 3
         assert sorted(found.graph_nodes["graph_node"].tolist()) == [1, 2, 6]
         assert "and graph nodes created in it" in found.quality.notes[-1]
@@ -147,7 +147,7 @@ def test_disjoint_windows_part_what_lies_inside_them(tmp_path, name, seed):
     with load(DATA / name) as trace:
         edges = [trace.start, *sorted(rng.sample(range(trace.start + 1, trace.end), 4)), trace.end + 1]
         timed = [table for table in EVENTS if TABLES[table].start_field is not None]
-        # Each table by itself, or all in one cut.
+        # Cut each table separately, or all tables at once.
         groups = [timed]
         if seed == 0:
             groups = [[table] for table in timed]
@@ -307,7 +307,8 @@ def test_rows_without_times_are_in_no_window(tmp_path):
 def launched(
     trace: Trace, table: str, stretches: list[tuple[int, int, int, int, str]], by: str
 ) -> list[dict[str, Any]]:
-    """The work of ranges (process, start, end, thread, domain) of a trace. ``by`` says how they have launches."""
+    """The work of ranges (process, start, end, thread, domain) of a trace. ``by`` says how launches belong to
+    ranges."""
     calls = outermost(trace)
     ranges = ranges_of(trace)
 
@@ -332,7 +333,7 @@ def launched(
             if table == "nvtx_ranges" and row["kind"] == 1:
                 thread = 0
             end = start if table in (*WORK, "api_calls") else end
-            in_any = table not in WORK  # without a known call, work is in no range
+            in_any = table not in WORK  # work without a known call is in no range
             here = in_any and start > 0 and within(row["process"], thread, start, end)
         if here:
             kept.append(row)
@@ -420,7 +421,7 @@ def test_work_without_a_recorded_call_is_in_no_range(tmp_path):
 
 
 def capture_of_tests(path: Path) -> Path:
-    """A capture with two tests, one of them run twice, and a child process of theirs."""
+    """A capture with two tests and a child process. One of the tests runs twice."""
     with Capture(path.with_suffix(".0"), pid=100, parent_pid=1) as c:
         kernel = c.launch("k")
         for n, (name, start) in enumerate((("t.py::a", 1000), ("t.py::b[1]", 2000), ("t.py::a", 3000))):
@@ -455,8 +456,8 @@ def test_a_slice_of_a_test_can_be_sliced_by_it_again(tmp_path):
 
 
 def capture_of_tests_with_ranges(path: Path) -> Path:
-    """Two tests, each with launches every 50 ns in two threads; ranges inside of, around, across and between the tests,
-    some of them overlapping; and another process with ranges of the same times, of which no test is known."""
+    """Two tests, each with launches every 50 ns in two threads. There are ranges inside, around, across and between the
+    tests, some of them overlapping. Another process has ranges at the same times, but no known test."""
     with Capture(path.with_suffix(".0"), pid=100, parent_pid=1) as c:
         kernel = c.launch("k")
         for name, start, stop in (("t.py::a", 1000, 2000), ("t.py::b", 3000, 4000)):
@@ -685,7 +686,7 @@ def test_moved_memory_belongs_to_both_of_its_gpus(tmp_path):
 
 
 def test_tables_can_be_kept_or_left_out(tmp_path):
-    """What `nvprof-tools truncate` is for: without calls a capture is smaller, and its work is all there."""
+    """As with `nvprof-tools truncate`: without calls a capture is smaller, but has all its work."""
     training_steps(tmp_path / "a.bin")
     found = sliced(tmp_path / "a.bin", tmp_path, without=["api_calls"])
     with load(tmp_path / "a.bin") as trace:

@@ -1,4 +1,4 @@
-"""Views with the names of Nsight Systems' and Perfetto's tables, compared with exports to both."""
+"""SQL views with the names of Nsight Systems' and Perfetto's tables, compared with exports to both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 
 NSYS = [name for name in VIEWS if name[0].isupper() and not name.startswith(("ENUM", "StringIds"))]
-#: Columns with ids of strings.
+#: Columns that contain ids of strings.
 STRINGS = ("demangledName", "shortName", "nameId", "domainId")
 
 
@@ -32,7 +32,7 @@ def contents(view: str, columns: list[str]) -> str:
             selected.append(f't."{column}"')
     query = f"select {', '.join(selected)} from {view} t"
     if view == "CUPTI_ACTIVITY_KIND_MEMCPY":
-        query += " where copyKind < 11"  # not the migrations of unified memory
+        query += " where copyKind < 11"  # without the migrations of unified memory
     if view == "NVTX_EVENTS":
         query += ' where eventType = 34 or eventType in (59, 60) and "end" is not null'
     return query
@@ -110,7 +110,7 @@ def test_views_are_made_when_a_query_names_them(tmp_path, monkeypatch):
     monkeypatch.setattr(cutrace.Trace, "table", lambda trace, name: read.append(name) or original(trace, name))
     path = DATA / "torch_step.bin"
     assert not set(cutrace.sql(path, "show tables")["name"].to_pylist()) & set(VIEWS)
-    # A column or another name in a query makes no view.
+    # If a column or an alias in a query has the name of a view, no view is created.
     cutrace.sql(path, "select process, track from host_slices slice")
     assert set(read) <= {"host_slices", "losses"}
     assert cutrace.sql(path, "select count(*) as n from query_table('SLICE')")["n"].to_pylist()[0] > 400

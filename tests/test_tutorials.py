@@ -1,7 +1,8 @@
-"""The quickstart and the tutorials of docs/tutorials: each command runs, in order, and prints what the page shows.
+"""The quickstart and the tutorials of docs/tutorials. Each command runs, in order, and prints what the page shows.
 
-A ``sh`` block is run line by line, a ``python`` block with a title is that file, and a ``text`` block is a part of the
-output of the last ``sh`` block. What needs a GPU runs on the fake one, with stand-ins for PyTorch and ``train.py``.
+A ``sh`` block is run line by line, a ``python`` block with a title is a file with that name, and a ``text`` block is a
+part of the output of the last ``sh`` block. Commands that need a GPU run on the fake one, with replacements for PyTorch
+and ``train.py``.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Reader:
         return done.returncode, done.stdout
 
     def follow(self, page: str) -> dict[str, int]:
-        """Run the commands of a page and compare its outputs; returns the statuses that are not 0."""
+        """Run the commands of a page and compare their outputs. Returns the exit statuses that are not 0."""
         failed, output = {}, ""
         for kind, title, text in BLOCK.findall((ROOT / "docs" / "tutorials" / page).read_text()):
             if kind == "python" and title:

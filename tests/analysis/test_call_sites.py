@@ -40,7 +40,7 @@ def test_real_captures_agree_with_their_metrics(name: str) -> None:
 
 
 def test_work_has_the_stack_of_its_call(tmp_path: Path) -> None:
-    """A call of the driver inside a call of the runtime shares its id."""
+    """A driver call inside a runtime call has the same correlation id."""
     path = tmp_path / "run.bin"
     with Capture(path) as c:
         c.device()

@@ -34,7 +34,7 @@ def sums(path):
 
 
 EXPECTED = {
-    # A driver call inside a runtime call is no call of its own.
+    # A driver call inside a runtime call is not counted as a call.
     ("launch", MAIN, STEP, ADD): (2, 200, 2, 80, 0),
     ("launch",): (1, 50, 1, 5, 0),
     ("launch", MAIN, "model.py:3 in forward"): (1, 50, 0, 0, 0),

@@ -1,4 +1,4 @@
-"""Spreads of numbers: exact sums, and quantiles within the documented error."""
+"""Spreads of numbers have exact sums, and quantiles within the documented error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flame graphs: totals are those of the statistics, and each piece of work is in the ranges around its launch."""
+"""Flame graphs: totals equal those of the statistics, and each piece of work is in the ranges around its launch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def capture(request, tmp_path) -> Path:
 
 
 def own(root: Frame) -> Counter:
-    """The GPU time of each path that is in no path below."""
+    """The GPU time of each path, without the time of longer paths."""
     return Counter({tuple(f.name for f in frames): frames[-1].own_gpu_ns for frames in root.walk()})
 
 
@@ -46,10 +46,10 @@ def test_totals_are_those_of_the_statistics(capture):
 
 
 def test_work_is_in_all_ranges_around_its_launch(capture):
-    """Range by range: the GPU time in frames of a name is that of the statistics, unless ranges of one name nest.
+    """For each range name, the GPU time in its frames equals that of the statistics, unless ranges of that name nest.
 
-    Work of graphs is also in the ranges of its creation. JAX creates graphs in ranges of the name in which it launches
-    them: these names are left out.
+    Work of graphs is also in the ranges of its creation. JAX creates and launches graphs in ranges of the same name;
+    these names are left out.
     """
     created, launched, found = Counter(), Counter(), Counter()
     with cutrace.load(capture) as trace:
@@ -112,7 +112,7 @@ def test_replayed_work_is_in_the_ranges_of_its_creation(tmp_path):
 
 
 def test_a_range_around_the_launch_and_the_creation_is_one_frame(tmp_path):
-    """A range of a domain, and one of a name with a number of which there are many."""
+    """One range has a domain. The other has one of many names that differ only in a number."""
     with Capture(tmp_path / "run.bin") as c:
         for i in range(101):
             c.push_pop(f"step {i}", 1_000 + 10 * i, 1_005 + 10 * i, thread=9)

@@ -1,4 +1,5 @@
-"""Metrics of windows: each metric, the work of a window, problems that make numbers unreliable, and the docs."""
+"""Metrics of windows: each metric, the work of a window, problems that make values unreliable, and the
+documentation."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ DATA = ROOT / "tests" / "data"
 
 @pytest.fixture
 def measured(tmp_path) -> Callable[..., Metrics]:
-    """Measures the one test of a capture that a function writes: from 100 to 1,000."""
+    """Measures the test in a capture that a function writes. The test lasts from 100 to 1,000."""
 
     def run(write: Callable[[Capture], None], *, more: tuple[Path, ...] = (), **options: Any) -> Metrics:
         path = tmp_path / "a.bin"
@@ -40,7 +41,7 @@ def measured(tmp_path) -> Callable[..., Metrics]:
 
 
 def launched(c: Capture, name: str, at: int, *, correlation: int, call: str = "cudaLaunchKernel", **where: int) -> None:
-    """A kernel of 50 ns that by default starts 20 ns after its launch began."""
+    """Add a kernel of 50 ns. By default it starts 20 ns after the start of its launch."""
     thread = where.pop("thread", 100)
     start = where.pop("start", at + 20)
     c.api(call, at, at + 10, thread=thread, correlation=correlation)
@@ -117,7 +118,7 @@ def test_waits_are_counted_by_function(measured):
         c.api("cudaStreamSynchronize_ptsz", 300, 310)
         c.api("cudaMemcpy", 310, 400, correlation=3)
         c.api("cudaMemcpyAsync", 400, 410, correlation=4)
-        c.api("cudaDeviceSynchronize", 410, 420, status=700)  # a call that failed was made
+        c.api("cudaDeviceSynchronize", 410, 420, status=700)  # failed calls count, too
         c.api("cudaFree", 420, 430)
 
     found = measured(write).values
@@ -143,7 +144,7 @@ def test_copies_into_variables_while_a_module_is_loaded_do_not_count(measured):
         copied(c, 280, 5, thread=101)  # this thread loaded nothing
         launched(c, "k", 300, correlation=6, call="cuLaunchKernel")
         c.api("cuModuleGetGlobal_v2", 400, 405)
-        copied(c, 410, 7)  # after the launch: part of what the program does
+        copied(c, 410, 7)  # after the launch, so the program made this copy
 
     found = measured(write).values
     assert found["syncs"] == {"cuMemcpyHtoD": 4}
@@ -163,7 +164,7 @@ def test_memory_is_that_of_devices_from_the_begin_of_the_window_on(measured):
         ]
         for time, size, operation, memory in steps:
             c.add("allocations", time=ORIGIN + time, bytes=size, operation=operation, memory=memory, context=1)
-        # Pinned memory, and what the driver takes for the variables of a module.
+        # Pinned memory, and memory that the driver allocates for the variables of a module.
         c.add("allocations", time=ORIGIN + 250, bytes=1 << 20, operation=1, memory=2, context=1)
         c.add("allocations", time=ORIGIN + 260, bytes=1 << 20, operation=2, memory=2, context=1)
         c.add("allocations", time=ORIGIN + 270, bytes=1 << 20, operation=1, memory=6, context=1)
@@ -300,7 +301,8 @@ def test_regions_have_metrics_of_their_own_and_add_up_by_name(measured):
 
 
 def graph_in_regions(c):
-    """A graph with a kernel captured in each of two regions, one in an NVTX range and an old one, replayed later."""
+    """Each of two regions captures a graph with a kernel, one of them inside an NVTX range. An old graph is replayed
+    later."""
     for name, first, last in (("attention", 200, 300), ("mlp", 300, 400), ("head", 500, 510), ("replay", 600, 700)):
         c.mark(begin("region", name), first, source=1)
         c.mark(end("region", name), last, source=1)
@@ -323,7 +325,7 @@ def test_work_of_graphs_counts_in_the_regions_of_its_creation(measured):
     assert {name: values["kernels"] for name, values in found.regions.items()} == {
         "attention": {"a": 2}, "mlp": {"b": 2}, "head": {"c": 2}, "replay": {"a": 1, "b": 1, "c": 1, "old": 1},
     }  # fmt: skip
-    # This copy was created in a region, and in a range with the name of another one.
+    # This copy was created in a region, and in a range with the name of another region.
     assert {name: values["memcpy_count"] for name, values in found.regions.items()} == {
         "attention": 2, "mlp": 2, "head": 0, "replay": 1,
     }  # fmt: skip
@@ -342,7 +344,7 @@ def test_a_region_can_be_measured_alone(tmp_path):
         (test,) = windows(trace)
         found = measure(trace, test.regions[0])
     assert found.values["kernels"] == {"k": 1}
-    assert found.problems == ()  # the test is not over, the region is
+    assert found.problems == ()  # the region has ended, though the test has not
 
 
 def test_windows_of_one_capture_share_nothing(tmp_path):
@@ -419,7 +421,7 @@ def test_missing_marks_are_problems(tmp_path):
 
 def test_a_process_that_was_not_closed_is_a_problem(measured, tmp_path):
     with Capture(tmp_path / "2.bin", pid=400, command=["server"], parent_pid=100) as c:
-        # A killed process does not write its end.
+        # A killed process does not write the end of its capture.
         c.writer.close = lambda: (c.writer._file.close(), c.writer._part.rename(c.path))
     (problem,) = measured(lambda c: None, more=(tmp_path / "2.bin",)).problems
     assert "was killed or still runs" in problem
@@ -468,7 +470,7 @@ REAL = {
     "cuda_graph_whole.bin": {"kernels": {}, "graph_launches": 20},
     "processes.bin": {"kernel_launches": 48, "syncs": {"cudaDeviceSynchronize": 3, "cudaStreamSynchronize": 3},
                       "allocations": 18, "streams_used": 3},
-    # 12 allocations of PyTorch's pool. The 706 variables of modules that CUPTI also lists do not count.
+    # PyTorch's pool has 12 allocations. CUPTI also lists the 706 variables of modules, which do not count.
     "torch_step.bin": {"kernel_launches": 166, "memcpy_h2d_count": 14, "memcpy_d2h_count": 4, "allocations": 12,
                        "syncs": {"cudaDeviceSynchronize": 1, "cudaStreamSynchronize": 10}, "streams_used": 2,
                        "default_stream_work": 176, "pageable_copies": 6},
@@ -535,7 +537,7 @@ def test_every_metric_that_a_window_has_is_listed(measured):
         for kind in (1, 2, 8, 9, 10, 0):
             c.memcpy(300, 310, 4, kind=kind)
 
-    # A capture has no hardware counters, and codes are apart from numbers.
+    # A capture has no hardware counters, and codes are not numbers.
     listed = [name for name, found in METRICS.items() if not found.hardware and name != "code"]
     assert list(measured(write).values) == listed
 
@@ -555,7 +557,7 @@ def test_a_part_and_its_total_are_of_one_class_and_unit():
 
 @pytest.mark.parametrize("times", [1, 20])
 def test_time_of_overlapping_work_counts_once_whether_it_is_little_or_much(times):
-    """Copies of an interval add nothing."""
+    """A repeated interval adds no time."""
     rng = np.random.default_rng(times)
     for count in range(12):
         starts = rng.integers(0, 60, count)

@@ -80,7 +80,7 @@ PROCESSES = st.builds(
 
 @st.composite
 def marked(draw: st.DrawFn) -> list[Span]:
-    """Regions of one name, one after the other in their marks: they may touch, nest and hold nothing."""
+    """Regions of one name whose marks are in sequence. They may touch, nest and be empty."""
     return draw(st.lists(spans(20), max_size=3))
 
 
@@ -112,7 +112,7 @@ def write(path: Path, processes: list[Process], window: Span, regions: list[Span
                 for i, tool in enumerate(tools):
                     c.mark(begin("tool", str(i)), tool.start, thread=1, source=1)
                     c.mark(end("tool", str(i)), tool.end, thread=1, source=1)
-                # In threads of their own, so that each end finds its begin.
+                # Each region is in a thread of its own, so that its end is paired with its start.
                 for i, region in enumerate(regions):
                     c.mark(begin("region", "r"), region.start, thread=10 + i, source=1)
                     c.mark(end("region", "r"), region.end, thread=10 + i, source=1)
@@ -120,7 +120,7 @@ def write(path: Path, processes: list[Process], window: Span, regions: list[Span
 
 
 def expected(processes: list[Process], windows: list[Span], tools: list[Span]) -> dict[str, object]:
-    """All metrics of the work launched in the windows, computed record by record."""
+    """All metrics of the work that was launched in the windows, computed record by record."""
     values: Counter[str] = Counter()
     kernels: Counter[str] = Counter()
     syncs: Counter[str] = Counter()
@@ -168,7 +168,7 @@ def expected(processes: list[Process], windows: list[Span], tools: list[Span]) -
             values["memcpy_bytes"] += m.size
             values[f"memcpy_{DIRECTIONS[m.kind]}_count"] += 1
             values[f"memcpy_{DIRECTIONS[m.kind]}_bytes"] += m.size
-            values["pageable_copies"] += DIRECTIONS[m.kind] == "h2d"  # of source memory 1, to 3
+            values["pageable_copies"] += DIRECTIONS[m.kind] == "h2d"  # from pageable memory (1) to the device (3)
             copying += m.end - m.start
         for m in of_window(process.fills):
             values["memset_count"] += 1
@@ -218,7 +218,7 @@ def test_arrays_count_as_one_counts_by_hand(tmp_path_factory, processes, window,
     with cutrace.load(path) as trace:
         (found,) = windows(trace)
         measured = measure(trace, found)
-    tools = [t for t in tools if window.start <= t.start < window.end]  # others are not in the test
+    tools = [t for t in tools if window.start <= t.start < window.end]  # tools outside the window are not in the test
     assert without_zeros(measured.values) == without_zeros(expected(processes, [window], tools))
     mine = [r for r in regions if window.start <= r.start < window.end]
     assert set(measured.regions) == ({"r"} if mine else set())

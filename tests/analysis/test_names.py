@@ -123,7 +123,7 @@ def test_names_of_real_captures_fold_to_words(capture):
         assert "<" not in folded or "cutlass::Kernel2<cutlass_80" in folded
 
 
-# Pieces that names are made of, in any order: most results are no names at all.
+# Pieces of names, which are joined in any order. Most results are not valid names.
 PIECES = [
     *(
         "a",

@@ -32,7 +32,7 @@ def trace(request, tmp_path) -> Iterable[Trace]:
 
 
 def small(path: Path) -> Path:
-    """A few rows of each kind with numbers that differ from each other."""
+    """A capture with a few rows of each kind. All numbers differ."""
     with Capture(path, command=["train"]) as c:
         c.device()
         c.device(1, uuid=bytes(range(3, 19)), name="NVIDIA L4")
@@ -82,7 +82,7 @@ def grouped(pairs: Iterable[tuple[tuple, int]]) -> dict[tuple, list[int]]:
 
 
 def check_spreads(trace: Trace, name: str, keys: tuple[str, ...], pairs: Iterable[tuple[tuple, int]]) -> None:
-    """Compare the spreads of a report, whose rows the ``keys`` tell apart."""
+    """Compare the spreads of a report. The columns ``keys`` identify its rows."""
     groups = grouped(pairs)
     whole = sum(map(sum, groups.values()))
     found = report(trace, name)
@@ -384,7 +384,7 @@ def test_unified_memory(tmp_path):
 
 
 def every_kind(path):
-    """A capture in which each count and each time differs from the others."""
+    """A capture in which all counts and all times differ."""
     with Capture(path, command=["train"]) as c:
         c.device()
         axpy = c.launch("axpy", grid=(8, 2, 1), block=(64, 1, 1), registers=40, static_shared=512, dynamic_shared=1024)
@@ -416,7 +416,7 @@ def capture(request, tmp_path) -> Iterable[Trace]:
 
 
 def shown(trace: Trace, name: str, *columns: str) -> list[tuple]:
-    """These columns of the rows of a report, sorted."""
+    """The given columns of the rows of a report, sorted."""
     cells = [tuple(row[column] for column in columns) for row in report(trace, name)]
     return sorted(cells, key=repr)
 

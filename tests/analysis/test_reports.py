@@ -176,7 +176,7 @@ def test_streams_of_several_contexts_say_which(tmp_path):
 
 
 def test_rows_of_streams_do_not_look_at_all_streams(tmp_path, monkeypatch):
-    """The work for many streams is linear: streams are looked through a few times, not once a row."""
+    """The time for many streams is linear: all streams are searched a few times, not once for each row."""
     streams = 300
     with Capture(tmp_path / "a.bin") as c:
         for stream in range(streams):

@@ -1,4 +1,4 @@
-"""Statistics of captures, compared with plain counting on real and synthetic captures and in other blocks."""
+"""Statistics of captures, compared with simple loops: on real and synthetic captures, and with other blocks."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_memory_levels(capture):
 @pytest.mark.parametrize("window", [1, 7, 1000])
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_neither_blocks_nor_windows_nor_the_order_of_rows_matter(tmp_path, monkeypatch, window, shuffled):
-    """Small batches, blocks of few rows, rows in any order, and little memory for blocks."""
+    """With small batches, blocks of few rows, rows in any order, and little memory for blocks."""
     random = np.random.default_rng(3)
     source = training_steps(tmp_path / "a.bin", steps=6)
     order = random.permutation if shuffled else np.arange
@@ -276,7 +276,7 @@ def test_neither_blocks_nor_windows_nor_the_order_of_rows_matter(tmp_path, monke
 
 
 def _rounded(row):
-    """Deviations of the same numbers differ in their last digits, by the order in which they come."""
+    """Round deviations: their last digits depend on the order in which numbers are added."""
     if isinstance(row, float):
         return float(f"{row:.9g}")
     if hasattr(row, "__dataclass_fields__"):
@@ -293,7 +293,7 @@ SOME_RANGES = st.lists(st.tuples(st.sampled_from("abc"), TIME, st.integers(0, 20
 
 
 def written(path: Path, launches, ranges, *, apart: int = 4) -> Path:
-    """A capture of these launches, some rows a block, without two pieces of work of a stream at one moment."""
+    """A capture of these launches in blocks of a few rows. No two pieces of work of a stream start at the same time."""
     taken: set[tuple[int, int]] = set()
     with Capture(path) as c:
         names = {"kernel": c.launch("k"), "nccl": c.launch("ncclDevKernel_AllReduce")}
@@ -372,7 +372,8 @@ def test_idle_time_is_a_dependency_when_work_of_another_stream_ended_just_before
         return tmp_path / name
 
     assert only_stream(capture("a.bin", 20, 52_000)).idle.dependency == 50_000
-    # Too long after it, or not yet launched when it ended: it did not wait for that.
+    # The work did not wait for the other stream: it started too long after the end there, or was not launched yet at
+    # that end.
     assert only_stream(capture("b.bin", 20, 60_001)).idle.other == 58_001
     assert only_stream(capture("c.bin", 50_001, 52_000)).idle.other == 50_000
 
@@ -423,7 +424,7 @@ def test_old_ranges_are_let_go_when_there_are_many(tmp_path, monkeypatch):
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 50), st.integers(0, 20)), max_size=30), st.integers(1, 5))
 def test_overlaps_count_each_moment_once(intervals, pieces):
-    """Kinds of work as sets of times, added in pieces."""
+    """Kinds of work as sets of moments, added in pieces."""
     intervals = sorted(intervals, key=lambda i: i[1])
     kinds = np.array([kind for kind, _, _ in intervals], np.int64)
     start = np.array([start for _, start, _ in intervals], np.int64)
@@ -485,7 +486,7 @@ def test_rates_of_counters_add_up_over_the_time_for_which_they_hold(tmp_path, mo
         c.add("counters", time=ORIGIN, value=1.0, name="active", unit="%", device=0)
     with cutrace.load(tmp_path / "a.bin") as trace:
         found = {(counter.name, counter.device): counter for counter in COUNTERS.of(trace)}
-    # 10 for a second, 20 for two, nothing for two, 30 for one.
+    # The level is 10 for one second, 20 for two, 0 for two, and 30 for one.
     assert found["read", 0].total == 10 + 40 + 30
     assert found["read", 1].total == 14 + 8
     assert found["active", 0].total is None

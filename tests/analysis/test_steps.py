@@ -37,7 +37,7 @@ def _key(step: Step) -> tuple:
 
 
 def plain_steps(trace: Trace, name: str) -> list[Step]:
-    """The steps of a trace by looking at each moment between two changes."""
+    """The steps of a trace, computed moment by moment between two changes."""
     everything = work(trace)
     names = [trace.strings[int(row)] for row in trace.functions["name"]]
     waits = [
@@ -77,12 +77,12 @@ def plain_parts(
 
 
 def launched(w: Work) -> int:
-    """When the launch of work is over."""
+    """The end of the call that launched the work."""
     return w.start if synchronizes(w.call.function) else max(w.start, w.call.end)
 
 
 def part_of(now: int, mine: list[Work], pending: list, syncs: list, missing: list) -> str:
-    """The part of a moment: the first one that applies."""
+    """The part that a moment belongs to: the first one that applies."""
     running = [w for w in mine if w.start <= now < w.end]
     if any(w.table == "graph_launches" or (w.table == "kernels" and not communicates(w.name)) for w in running):
         return "compute"
@@ -186,8 +186,8 @@ def test_steps_of_captures_with_illegal_rows_are_those_of_a_plain_loop(tmp_path_
 
 
 def blocks_of_steps(path: Path, count: int) -> Path:
-    """Steps that come in blocks of their own, with work of each one still running in the next one. A second GPU has
-    work in the last steps only."""
+    """Steps in separate blocks. Work of each step is still running in the next one. A second GPU has work only in the
+    last steps."""
     with Capture(path) as c:
         kernel, communication = c.launch("_Z4axpyPf"), c.launch("ncclDevKernel_AllReduce")
         for number in range(count):
@@ -276,7 +276,8 @@ def test_the_report_has_the_parts_of_all_steps_by_process_and_gpu(tmp_path):
             assert (row["steps"], row["total"]) == (7, sum(times))
             assert row["share"] == (None if part == "GPU behind" else sum(times) / wall)
             assert row["mean"] == pytest.approx(sum(times) / 7)
-            # Seven values: the fourth is the median, and the last percentile is 6 % of the way below the largest.
+            # Of seven values, the fourth is the median. The last percentile is 6 % of the way from the largest to the
+            # one before.
             ordered = sorted(times)
             assert row["p50"] == ordered[3]
             assert row["p99"] == pytest.approx(ordered[6] - 0.06 * (ordered[6] - ordered[5]))
@@ -349,7 +350,7 @@ def test_steps_that_never_ended_or_are_there_in_part_are_no_steps(tmp_path):
     with Capture(tmp_path / "a.bin") as c:
         c.push_pop("step 0", 0, 100)
         c.push_pop("step 1", 200, None)
-        c.push_pop("step 2", 300, 400, flags=2)  # started before the file of a rotation
+        c.push_pop("step 2", 300, 400, flags=2)  # started before the first file of a rotated recording
         c.push_pop("step 3", 500, 600, flags=4)
     with cutrace.load(tmp_path / "a.bin") as trace:
         assert [step.name for step in steps(trace, "step *")] == ["step 0"]
@@ -367,8 +368,8 @@ def test_a_report_of_steps_needs_their_name(of, tmp_path):
 
 
 def with_power(path: Path, samples: list[tuple[int, int]], *, device: int = 0) -> Path:
-    """Two processes with a step of 100 ns each at 1,000 and 3,000 on one GPU, which the second one calls ``device``.
-    The first one has samples of its power (mW)."""
+    """Two processes, each with a step of 100 ns at 1,000 and at 3,000. They share a GPU, which the second process calls
+    ``device``. The first process has samples of its power (mW)."""
     parts = [path.with_suffix(f".{i}") for i in range(2)]
     for number, part in enumerate(parts):
         with Capture(part, pid=100 + number) as c:
@@ -384,7 +385,7 @@ def with_power(path: Path, samples: list[tuple[int, int]], *, device: int = 0) -
 
 
 def plain_joules(samples: list[tuple[int, int]], start: int, end: int) -> float:
-    """The energy (J): the power in the middle of each nanosecond, between the samples around it."""
+    """The energy (J) from the power in the middle of each nanosecond, interpolated between the samples around it."""
     joules = 0.0
     for now in range(start, end):
         before = max(sample for sample in samples if sample[0] <= now)
@@ -412,7 +413,7 @@ def test_energy_is_that_of_the_samples_of_the_gpu_from_any_process(tmp_path):
         (range(0, 5_000, 70), [True, True]),
         ([*range(0, 1_030, 70), *range(1_400, 5_000, 70)], [False, True]),  # a gap of 420 ns inside the first step
         ([*range(0, 1_030, 70), *range(1_120, 5_000, 70)], [True, True]),  # one sample is missing
-        (range(0, 3_050, 70), [True, False]),  # they end in the second step
+        (range(0, 3_050, 70), [True, False]),  # the samples end in the second step
         (range(1_010, 5_000, 70), [False, True]),
         ([2_000], [False, False]),
         ([], [False, False]),

@@ -1,4 +1,4 @@
-"""Busy time of a GPU: the union of its work, in stretches of bounded size."""
+"""Busy time of a GPU: the union of its work, computed in stretches of bounded size."""
 
 from __future__ import annotations
 

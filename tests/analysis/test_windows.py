@@ -17,7 +17,7 @@ from cutrace.runbin import Writer
 
 
 def record(path: Path, *marks: tuple[int, str], thread: int = 100, **info: object) -> Path:
-    """A capture of one process with these marks of cutrace.mark(), and an API call at 1,000."""
+    """A capture of one process with these marks from cutrace.mark(), and an API call at 1,000."""
     with Capture(path, **info) as c:
         c.api("cudaLaunchKernel", 999, 1_000)
         for time, text in marks:
@@ -168,7 +168,7 @@ def test_regions_of_threads_pair_by_thread(tmp_path):
         for thread, first, last in ((1, 20, 50), (2, 30, 40), (3, 35, 60)):
             c.mark(begin("region", "step"), first, thread=thread, source=1)
             c.mark(end("region", "step"), last, thread=thread, source=1)
-        # Begun in one thread and ended in another, as tasks of an event loop may be.
+        # The region starts in one thread and ends in another, as tasks of an event loop may.
         c.mark(begin("region", "task"), 70, thread=1, source=1)
         c.mark(end("region", "task"), 80, thread=2, source=1)
         c.mark(end("test", "a"), 90, source=1)
@@ -202,7 +202,7 @@ def test_segments_of_one_process_make_one(tmp_path):
     before: Writer | None = None
     for part, texts in zip(parts, marks, strict=True):
         with Capture(part, instance=7) as c:
-            if before:  # a segment continues the blocks and ids of the previous one
+            if before:  # a later segment continues the blocks and ids of the previous one
                 c.writer._sequence = before._sequence
                 c.writer._string_ids = dict(before._string_ids)
             before = c.writer

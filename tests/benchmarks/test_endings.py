@@ -1,4 +1,4 @@
-"""The benchmark of endings, some of them on the fake GPU."""
+"""The benchmark of endings, with some of them on the fake GPU."""
 
 from __future__ import annotations
 

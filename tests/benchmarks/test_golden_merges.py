@@ -1,4 +1,4 @@
-"""The benchmark of merged golden files, with a few branches."""
+"""The benchmark of merged golden files, in a few trials."""
 
 from __future__ import annotations
 

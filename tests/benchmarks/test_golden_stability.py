@@ -51,7 +51,7 @@ def test_fails_by_itself():
 def test_without_gpu():
     pass
 """
-#: Its work depends on how many workers there are.
+#: A test whose work depends on the number of workers.
 SHAKY = """
 import os
 

@@ -1,4 +1,4 @@
-"""The comparison of benchmarks/graph_origins.py, on made-up captures of a step with three kernels."""
+"""The comparison of benchmarks/graph_origins.py, on synthetic captures of a step with three kernels."""
 
 from __future__ import annotations
 

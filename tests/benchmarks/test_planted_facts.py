@@ -1,4 +1,4 @@
-"""What is planted in simulated jobs is found, and nothing else."""
+"""Batch reports find what is planted in simulated jobs, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.campaign
 
 pytest.importorskip("pyarrow")
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "planted_facts.py"
-#: Others have tests of their own below tests/extras/fleet.
+#: The other scenarios have tests of their own in tests/extras/fleet.
 SCENARIOS = ["nothing", "node", "network", "groups", "inferred", "restarted", "clocks", "formats"]
 
 

@@ -1,4 +1,4 @@
-"""The tables of benchmarks/report.py, on a made-up result."""
+"""The tables of benchmarks/report.py, on a synthetic result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def report() -> ModuleType:
 
 
 def result(**times: list[float]) -> dict[str, Any]:
-    """A result of the one-thread launch loop: ns a launch by configuration and round."""
+    """A result of the launch loop on one thread: nanoseconds per launch, by configuration and round."""
     rows = [
         {"workload": "launches_1", "config": config, "round": number, "ns_per_op": value}
         for config, values in times.items()
@@ -73,7 +73,7 @@ def test_python_profilers_are_compared_with_the_loop_called_from_python(report: 
 )
 def test_ratio_to_the_null_collector(report: ModuleType, cutrace: list[float], expected: str) -> None:
     overheads = report.Overheads(result(none=[1000] * 4, null=[2000] * 4, cutrace=cutrace))
-    # 1.05 times the thousand nanoseconds that the null collector adds.
+    # The limit is 1.05 times the 1,000 ns that the null collector adds.
     assert overheads.verdict("launches_1", "cutrace", "null", 1.05) == expected
 
 

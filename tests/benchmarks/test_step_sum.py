@@ -1,4 +1,4 @@
-"""The comparison of benchmarks/step_sum.py, on a made-up capture of steps that copy and compute."""
+"""The comparison of benchmarks/step_sum.py, on a synthetic capture of steps that copy and compute."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def step_sum() -> ModuleType:
 
 @pytest.fixture
 def compared(step_sum, tmp_path) -> Any:
-    """Compares steps of 1 ms, of which a copy takes 200 us, with what a program says of itself."""
+    """Compares steps of 1 ms, which copy for 200 us, with the times that a program measured."""
     with Capture(tmp_path / "a.bin", pid=7) as c:
         c.device()
         kernel = c.launch("_Z4axpyPf")
@@ -60,7 +60,7 @@ def test_a_loop_that_measures_the_same_has_no_faults(compared):
 
 
 def test_another_time_is_a_fault(compared):
-    assert len(compared("plain", 1_020_000)[1]) == 2  # in all, and of a step
+    assert len(compared("plain", 1_020_000)[1]) == 2  # one for all steps, and one for a single step
     assert len(compared("async", 1_020_000)[1]) == 1
     (fault,) = compared("plain", 1_000_000, steps=[1_000_000] * (STEPS + 1))[1][:1]
     assert fault == f"plain: {STEPS} of {STEPS + 1} steps are in the report"

@@ -1,4 +1,4 @@
-"""The benchmark of killed updates, with one kill each."""
+"""The benchmark of killed updates, with one kill in each configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cutrace arm: what the command gets. Attaching to it: tests/faults/test_standby.py."""
+"""cutrace arm: the environment of its command. tests/faults/test_standby.py attaches to it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_command_gets_the_options_and_no_ignored_signals():
     assert {"stacks=sync,launch:100", "stacks_min_ns=20000"} <= set(eval(options))
     assert eval(libraries) == ["libcutrace_collector.so"] * 2
     grep = ("grep", "SigIgn", "/proc/self/status")
-    alone = subprocess.run(grep, capture_output=True, text=True, check=True)  # nohup ignores some
+    alone = subprocess.run(grep, capture_output=True, text=True, check=True)  # nohup makes it ignore some signals
     assert cutrace("arm", "--", *grep).stdout == alone.stdout
 
 

@@ -19,7 +19,7 @@ from support import cutrace, on_a_terminal, rows, small_capture
 
 
 def kernels(path: Path) -> list[int]:
-    """The durations of the kernels of a trace that is not compressed."""
+    """The durations of the kernels in an uncompressed trace."""
     trace = Trace.FromString(path.read_bytes())
     return [p.gpu_render_stage_event.duration for p in trace.packet if p.HasField("gpu_render_stage_event")]
 

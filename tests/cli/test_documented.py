@@ -1,4 +1,4 @@
-"""The commands of pages that cannot run here are commands of cutrace: their verbs and options exist."""
+"""The commands on pages that cannot run here are valid: their verbs and options exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BEHIND = {"|", ">", "2>", "2>&1", "&", "&&"}
 
 
 def commands(text: str) -> list[list[str]]:
-    """The command lines of cutrace in blocks of code, also behind another command."""
+    """The command lines of cutrace in code blocks, also those after another command."""
     blocks = re.findall(r"^```sh\n(.*?)^```|^((?:    [^\n]*\n)+)", text, re.MULTILINE | re.DOTALL)
     lines = "".join(map("".join, blocks)).replace("\\\n", " ").splitlines()
     found = []
@@ -39,7 +39,7 @@ def test_the_commands_of_a_page_parse(page: str) -> None:
     text = (ROOT / page).read_text()
     found = commands(text)
     assert len(found) >= 4
-    # Click keeps the help option of a verb from its first context: settings of the group belong to it.
+    # Click takes the help option of a verb from its first context, so this context needs the settings of the group.
     context = click.Context(cli, **cli.context_settings)
     for verb, *arguments in found:
         command = cli.get_command(context, verb)
@@ -48,6 +48,6 @@ def test_the_commands_of_a_page_parse(page: str) -> None:
 
 
 def test_the_pages_of_users_can_be_read() -> None:
-    """The reference and the pages for contributors do not count."""
+    """Without the reference and the pages for contributors."""
     pages = {*ROOT.glob("docs/*.md"), *ROOT.glob("docs/howto/*.md"), *ROOT.glob("docs/tutorials/*.md")}
     assert sum(len(page.read_text().split()) for page in pages) <= 35_000

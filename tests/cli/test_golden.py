@@ -17,7 +17,7 @@ STAYS, GONE, OTHER = "tests/test_a.py::test_stays[1]", "tests/test_a.py::test_go
 
 @pytest.fixture
 def project(tmp_path) -> Path:
-    """A project with a test file and golden values of a test that is there and of one that is not."""
+    """A project with a test file, and golden values of one test that exists and of one that does not."""
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_a.py").write_text("raise SystemExit\ndef test_stays(): ...\n")
     write_changes([change(tmp_path / "golden", nodeid) for nodeid in (STAYS, GONE)])
@@ -37,7 +37,7 @@ def values_in(project: Path, nodeid: str = STAYS) -> list[str]:
 
 
 def test_check_names_what_is_stale_and_imports_no_test(project):
-    # The test file of this project ends whatever imports it.
+    # The test file of this project ends the process that imports it.
     assert golden(project, "check") == (
         1,
         f"golden/tests/test_a.toml: tests/test_a.py has no test_gone: {GONE}\n"
@@ -105,7 +105,7 @@ def test_prune_deletes_nothing_when_nobody_answers(project):
 
 @pytest.fixture
 def candidates(project) -> Path:
-    """The candidates of a run: a changed test, an unchanged one, and a new one."""
+    """The candidates of a run: of a changed test, an unchanged test, and a new test."""
     root = project / "golden"
     known = read(golden_path(root, STAYS)).tests
     more = change(root, STAYS, before=digest(known["test_stays[1]"], "sm_90"), syncs={"cudaStreamSynchronize": 2})
@@ -150,7 +150,7 @@ def test_accept_refuses_a_candidate_that_is_older_than_the_golden_file(candidate
 
 
 def capture(path: Path, *kernels: str, test: str | None = STAYS, sm: int = 90) -> Path:
-    """A program, or a test, that launches kernels."""
+    """The capture of a program, or of a test, that launches kernels."""
     with Capture(path) as c:
         c.device(compute_major=sm // 10, compute_minor=sm % 10)
         c.context()

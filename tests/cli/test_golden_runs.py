@@ -16,7 +16,7 @@ TEST = "tests/test_softmax.py::test_fwd[float16]"
 def capture(
     path: Path, *kernels: str, waits: int = 1, duration: int = 10_000, test: str = TEST, runs: int = 1, sm: int = 90
 ) -> Path:
-    """A run of a test that launches kernels one after the other and then waits."""
+    """The capture of a test that launches kernels one after the other and then waits."""
     with Capture(path) as c:
         c.device(compute_major=sm // 10, compute_minor=sm % 10)
         c.context()
@@ -37,7 +37,7 @@ def capture(
 
 @pytest.fixture
 def golden(tmp_path) -> Path:
-    """The golden file of three kernels and a wait, with the kernel time."""
+    """A golden file with three kernels, a wait, and the kernel time."""
     path = tmp_path / "golden.toml"
     capture(tmp_path / "golden.bin", "softmax", "add", "add")
     done = cutrace("golden", "create", tmp_path / "golden.bin", "-o", path, "--gate", "work,kernel_time")

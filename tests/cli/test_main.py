@@ -190,7 +190,7 @@ def test_bad_input_is_one_sentence_and_status_2_and_leaves_nothing(case, tmp_pat
     assert sorted(tmp_path.rglob("*")) == before
 
 
-#: Wrong usages by verb: words, and what the sentence has. Files are those of the test above.
+#: Wrong usages by verb: the arguments, and a part of the message. Files are those of the test above.
 WRONG = {
     "record": [
         ("--api some -- true", "'some' is not one of"), ("--cuda-graph edge -- true", "'edge' is not one of"),
@@ -336,7 +336,7 @@ OVER_AN_INPUT = {
     "view": ["view run.html -o run.html", "view other.bin run.html -o run.html", "view --lines run.html -o link.html"],
 }
 NO_INPUT = {"attach", "profile", "record"}
-# What these write without -o: a file with a default name, or text to stdout.
+# Verbs that need no -o: they write a file with a default name, or print to stdout.
 NO_OUTPUT = {
     "attach",
     "diff",

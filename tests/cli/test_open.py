@@ -64,12 +64,12 @@ def test_a_capture_is_converted_served_once_and_nothing_is_left(tmp_path, monkey
         assert len(decode(tmp_path / "got.pftrace").gpu) == sum(map(trace.count, ("kernels", "memcpys", "memsets")))
     assert address.endswith("/run.pftrace")
     assert program.stdout is not None
-    assert program.stdout.read() == ""  # only the link is for programs
+    assert program.stdout.read() == ""  # programs need only the link
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def expanded(shown: dict[str, str]) -> re.Pattern[str]:
-    """The paths of the tracks that the page expands."""
+    """A pattern for the paths of the tracks that the page expands."""
     (command,) = json.loads(shown["startupCommands"])
     pattern, what = command["args"]
     assert (command["id"], what) == ("dev.perfetto.ExpandTracksByRegex", "path")
@@ -77,7 +77,7 @@ def expanded(shown: dict[str, str]) -> re.Pattern[str]:
 
 
 def shown_of(file: Path) -> dict[str, str]:
-    """What the link to a file shows first."""
+    """What the page shows first when it opens the link to a file."""
     said: list[str] = []
     with pytest.raises(cutrace.CutraceError, match="nobody fetched"):
         cutrace.open(file, browser=False, port=free_port(), timeout="1ms", say=said.append)
@@ -114,10 +114,10 @@ def test_the_page_shows_a_process_without_the_folders_of_its_name():
 @pytest.mark.parametrize(
     ("starts", "window"),
     [
-        ([100, 200, 300], (100, 310)),  # as long pauses as work
+        ([100, 200, 300], (100, 310)),  # equal pauses
         ([0, 5000, 5020, 5040], (5000, 5050)),  # the first row long before the others
-        ([0, 20, 40, 5000], (0, 50)),  # the last one long behind
-        ([0, 5000, 9000], (5000, 9010)),  # either part of the rest has less than half
+        ([0, 20, 40, 5000], (0, 50)),  # the last row long after the others
+        ([0, 5000, 9000], (5000, 9010)),  # each of the other parts has less than half of the rows
     ],
 )
 def test_the_window_is_where_the_gpu_is_busy(tmp_path, starts, window):

@@ -1,4 +1,4 @@
-"""cutrace record: its messages at the end."""
+"""cutrace record: the messages that it prints at the end."""
 
 from __future__ import annotations
 

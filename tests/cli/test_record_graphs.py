@@ -1,4 +1,4 @@
-"""Graphs from the program to the reports: the ranges in which their nodes were created. On the fake GPU."""
+"""The ranges in which graph nodes were created, from the program to the reports, on the fake GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cutrace record end to end, on programs that use real NVTX and end in every way."""
+"""cutrace record end to end, on programs that use real NVTX and end in every possible way."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_children_are_recorded_too(tmp_path):
     ],
 )
 def test_however_a_program_ends_its_capture_can_be_read(tmp_path, end, status):
-    # More than the collector holds back before it writes, so that a killed program leaves something.
+    # More events than the collector keeps before it writes, so that even a killed program leaves some.
     program = f"import time\nfor i in range(1000):\n  with nvtx.annotate('work'): pass\ntime.sleep(1)\n{end}"
     done = record(tmp_path, program)
     assert done.returncode == status

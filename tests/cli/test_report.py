@@ -74,7 +74,7 @@ def test_a_merged_report_is_markdown_or_html_by_the_name_of_its_file(tmp_path):
 
 
 def test_a_summary_for_a_reader_elsewhere(tmp_path):
-    """Paths are from the folder of the summary, which is what the reader downloads."""
+    """Paths are relative to the folder of the summary, because the reader downloads this folder."""
     row = Row("kernel_launches", "", 3, 4, "exact", Verdict.CHANGED, True, "", True)
     report = written(tmp_path / "jobs" / "h100" / "report.json", outcome="failed", rows=(row,))
     (report.parent / "a").mkdir()

@@ -1,4 +1,4 @@
-"""`cutrace slice`: what it prints, writes and refuses."""
+"""`cutrace slice`: its output and its errors."""
 
 from __future__ import annotations
 

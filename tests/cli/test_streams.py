@@ -1,4 +1,4 @@
-"""Outputs of traces: pipes, files behind links, and formats that do not follow from the name."""
+"""Outputs of traces: pipes, files behind links, and formats that the file name does not determine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges around functions by their names, in programs of all versions of Python that are on this machine."""
+"""Ranges around named functions, in programs of all Python versions on this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cutrace.errors import CutraceError
 from support import cutrace as run_cutrace
 from support.fakedriver import FakeDriver
 
-#: As PyTorch has it, as far as names of modules need it. It must not be asked for more.
+#: A copy of the part of torch.nn that names of modules need. Nothing else may be used.
 NN = """
 class Module:
     def __init__(self, **modules):
@@ -59,7 +59,7 @@ class OptimizedModule(Module):
 
 
 def interpreters() -> list[str]:
-    """This interpreter, and one of those on this machine that have the other kind of hooks."""
+    """This interpreter, and one interpreter on this machine that has the other kind of hooks."""
     newer = sys.version_info < (3, 12)
     folders = [None, *map(str, Path("~/.pyenv/versions").expanduser().glob("3.*/bin"))]
     names = [f"python3.{minor}" for minor in (range(12, 16) if newer else range(10, 12))]
@@ -95,7 +95,7 @@ class Program:
         (self.folder / "lib" / f"{name}.py").write_text(text)
 
     def record(self, text: str, *names: str, status: int = 0) -> str:
-        """Record a program that begins to use CUDA in its first line; returns what was printed to stderr."""
+        """Record a program that uses CUDA from its first line on. Returns what was printed to stderr."""
         (self.folder / "program.py").write_text(f"import fakegpu; fakegpu.init()\n{text}")
         options = [word for name in names for word in ("--annotate", name)]
         env = self.driver.environment()
@@ -105,7 +105,7 @@ class Program:
         return done.stderr
 
     def ranges(self) -> list[str]:
-        """The paths of the ranges as they begin, thread by thread."""
+        """The paths of the ranges in the order of their starts, thread by thread."""
         out = []
         with cutrace.load(self.folder / "run.bin") as trace:
             assert trace.quality.lossless
@@ -155,7 +155,7 @@ thread = threading.Thread(target=inner); thread.start(); thread.join()
 """,
         "__main__:[!<]*",
     )
-    # Code of Python 3.10 does not know its class.
+    # In Python 3.10, code objects do not know their class.
     free = "free" if program.version < (3, 11) else "Thing.free"
     methods = ("Thing.method", "Thing.of", free, "Thing.value")
     assert program.ranges() == [
@@ -319,7 +319,7 @@ def test_a_program_without_cuda_needs_nvtx(fake_driver: FakeDriver, tmp_path: Pa
 
 
 def test_code_is_not_kept_alive(program: Program) -> None:
-    # Code of many names takes the place of code that is gone, wanted or not.
+    # Code objects with many names get the addresses of freed ones. Some of them are to have ranges, others not.
     program.record(
         "import gc, weakref\n"
         "kept = []\n"
@@ -377,7 +377,7 @@ assert "step" in seen
 
 
 def test_the_program_does_not_see_the_ranges(program: Program) -> None:
-    """Neither in its variables nor in the lives of its objects."""
+    """Its variables and the lifetimes of its objects do not change."""
     stderr = program.record(
         """
 import gc, sys, weakref

@@ -1,4 +1,4 @@
-"""Recording from inside a program. Each program runs in a process of its own: there is one collector a process."""
+"""Recording from inside a program. Each program runs in a separate process, because a process has one collector."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_call_during_another_one_is_in_its_recording(tmp_path):
 
 
 def test_calls_in_several_threads_all_run(tmp_path):
-    # Recordings start and end while other threads call.
+    # Recordings start and end while other threads make calls.
     program = (
         "import threading, warnings\nwarnings.simplefilter('ignore')\nran = []\n"
         "@cutrace.record('run.bin')\ndef step(n):\n    nvtx.mark(str(n))\n    ran.append(n)\n    return n\n"

@@ -14,7 +14,7 @@ CUPTI = Path("/venv/nvidia/cu13/lib/libcupti.so.13")
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A machine that can record, and a way to make it otherwise."""
+    """A machine that can record. The function that it yields changes a property of the machine."""
 
     def change(
         *,

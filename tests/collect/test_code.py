@@ -1,4 +1,4 @@
-"""`cutrace record --code` on the fake GPU, and what shows it."""
+"""`cutrace record --code` on the fake GPU, and the outputs that show the code."""
 
 from __future__ import annotations
 

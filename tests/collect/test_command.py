@@ -1,5 +1,5 @@
-"""Running a command under the collector: its exit status, its signals, its files. The commands are scripted
-programs that write what a recorded process would have written."""
+"""Running a command under the collector: its exit status, its signals and its files. The commands are scripted programs
+that write the files of a recorded process."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ print(record_command(command, "run.bin", Options()).status)
 
 
 def test_a_signal_that_another_thread_takes_reaches_the_command(tmp_path):
-    """Libraries have threads that do not block signals: NumPy's, for example."""
+    """Some libraries have threads that do not block signals; NumPy is an example."""
     done = subprocess.run(
         [sys.executable, "-c", TAKES_SIGNALS], cwd=tmp_path, capture_output=True, text=True, timeout=50
     )
@@ -160,7 +160,7 @@ def test_a_signal_that_comes_too_late_for_the_command_does_not_end_the_recording
     recorder.send_signal(signal.SIGUSR2)
     recorder.send_signal(signal.SIGCONT)
     recorder.stdout.read()
-    assert recorder.wait(30) == 1  # that of read at the end of the input
+    assert recorder.wait(30) == 1  # the status of the shell's read at the end of the input
 
 
 def test_handlers_of_signals_are_as_before(tmp_path):

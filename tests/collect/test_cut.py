@@ -1,4 +1,4 @@
-"""A recording that is cut into files, on the fake GPU: each file loads, and together they are complete."""
+"""A recording that is cut into several files, on the fake GPU. Each file loads, and together they are complete."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def kernel_names(trace: cutrace.Trace) -> list[str]:
 
 @pytest.fixture(scope="module")
 def parts(fake_driver: FakeDriver, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Three cuts and the rest, each with the kernels ``common`` and one of its own."""
+    """The files of three cuts and the rest. Each has kernels ``common`` and one kernel of its own."""
     folder = tmp_path_factory.mktemp("cuts")
     program = """
 for i in range(4):

@@ -1,4 +1,4 @@
-"""What a recording tells of the place of its process in a job."""
+"""What a recording states about the place of its process in a job."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_each_variable_that_is_read_is_recorded(fake_driver: FakeDriver, tmp_pat
         assert trace.processes[0].info["environment"][name] == "5=6"
 
 
-#: What launchers set for task 3 of 8, number 1 on its host.
+#: The variables that launchers set for task 3 of 8, number 1 on its host.
 LAUNCHERS = {
     "srun": ("SLURM_PROCID=3 SLURM_LOCALID=1 SLURM_STEP_NUM_TASKS=8 SLURM_NTASKS=8 SLURM_JOB_ID=77", 1, 8, "77"),
     "Open MPI": (
@@ -72,7 +72,7 @@ def test_the_rank_is_that_of_the_launcher(tmp_path: Path, launcher: str) -> None
 
 
 def test_workers_of_another_program_are_recorded_by_variables(fake_driver: FakeDriver, tmp_path: Path) -> None:
-    """As those of Ray: their environment is set, and nobody joins their files."""
+    """Ray's workers are an example: their environment is set, and their files are not joined."""
     library = str(fake_driver.libraries / "libcupti.so.13")
     variables = collect.variables(tmp_path, kinds="kernel", cupti=library)
     environment = fake_driver.environment() | variables | {"RANK": "1"}
@@ -109,7 +109,7 @@ def test_torchrun_gives_a_job_without_a_name_none(fake_driver: FakeDriver, tmp_p
 
 
 def test_a_process_may_set_its_rank_itself(fake_driver: FakeDriver, tmp_path: Path) -> None:
-    """Workers that multiprocessing spawns do."""
+    """Workers that multiprocessing spawns do so."""
     program = "import os; os.environ |= {'RANK': '2', 'WORLD_SIZE': '4', 'LONG': 'x' * 100_000}; " + PROGRAM
     with recorded(fake_driver, tmp_path, {"RANK": "7"}, program=program) as trace:
         (process,) = trace.processes

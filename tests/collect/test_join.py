@@ -1,4 +1,4 @@
-"""One capture out of the files of several processes."""
+"""Join the files of several processes to one capture."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_file_that_a_process_still_writes_is_named_with_it(tmp_path, monkeypat
 
 
 class Clock:
-    """Stands in for ``time``: sleeping takes no time, and does what a test wants to happen meanwhile."""
+    """A replacement for ``time``. Sleeping takes no time, and calls a function of the test instead."""
 
     def __init__(self, meanwhile=lambda: None):
         self.now = 100.0
@@ -121,7 +121,7 @@ class Clock:
 
 @pytest.fixture
 def written(tmp_path, monkeypatch):
-    """Files of a recording that processes still write: a test removes those that are closed."""
+    """Files of a recording that processes are still writing. A test removes the closed ones."""
     paths = [part(tmp_path, 7, 1), part(tmp_path, 8, 2)]
     still_open = dict(zip(paths, (7, 8), strict=True))
     monkeypatch.setattr(joining, "writer", still_open.get)

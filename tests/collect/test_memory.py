@@ -1,4 +1,4 @@
-"""Allocations and releases of a program on the fake GPU, as totals, peaks and levels show them."""
+"""Totals, peaks and levels of the allocations of a program on the fake GPU."""
 
 from __future__ import annotations
 

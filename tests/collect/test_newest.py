@@ -17,7 +17,8 @@ from cutrace.errors import CutraceError
 from cutrace.outputs import mode_of_new_files
 from support.fakedriver import FakeDriver
 
-# Launches numbered kernels, one each 2 ms, for as long as it is told; says how many, and when it has begun.
+# Launches a numbered kernel every 2 ms until it is told to stop. Prints when it has started, and how many kernels it
+# launched.
 PROGRAM = """
 import os, sys, time
 import cutrace, fakegpu
@@ -58,7 +59,8 @@ def until(what: Callable[[], bool]) -> None:
 
 
 def kernels(capture: Path) -> list[int]:
-    """The numbers of the kernels in a capture. Which goes first is up to CUPTI, whose buffers come in any order."""
+    """The numbers of the kernels in a capture, sorted. CUPTI delivers buffers in any order, so the order of rows
+    varies."""
     with cutrace.load(capture) as trace:
         names = trace.launches[trace.kernels["launch"]]["name"]
         return sorted(int(trace.strings[int(name)].removeprefix("k")) for name in names)
@@ -98,7 +100,7 @@ def test_a_program_shorter_than_that_is_kept_whole(fake_driver: FakeDriver, tmp_
 
 
 def test_the_signal_writes_numbered_dumps(fake_driver: FakeDriver, tmp_path: Path) -> None:
-    """Each dump has the rows before its signal; dumps overlap, and an older file of the same name is kept."""
+    """Each dump has the rows before its signal, so dumps overlap. An existing file with the same name is kept."""
     (tmp_path / "run-2.bin").write_text("of another run")
     with record(fake_driver, tmp_path, "--last", "1m", program="print('go', flush=True); print(work(3))") as running:
         assert running.stdout is not None

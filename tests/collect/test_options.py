@@ -1,4 +1,4 @@
-"""The options of a capture and the text in which the collector reads them."""
+"""The options of a capture, and the string in which the collector reads them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_recording_of_an_attachment_has_a_length(duration):
 
 @dataclass(frozen=True)
 class OptionsWithColour(Options):
-    """The options with one more row."""
+    """The options with an additional one."""
 
     colour: str | None = option(
         "Record kernels of this `colour` only.",

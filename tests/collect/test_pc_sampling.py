@@ -35,7 +35,7 @@ fakegpu.launch("_Z4axpyPfi"); fakegpu.synchronize()
 
 
 def run(driver: FakeDriver, folder, *words: str, failures: str = "") -> subprocess.CompletedProcess[str]:
-    # The lock of the GPU is in this folder: other tests have their own.
+    # The lock file of the GPU is in this folder, so that tests do not wait for each other.
     env = driver.environment() | {"FAKE_CUPTI_FAILURES": failures, "XDG_RUNTIME_DIR": str(folder)}
     return subprocess.run([sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
 

@@ -1,4 +1,4 @@
-"""The folder by which processes of a user find each other, and what other users can do to it."""
+"""The private folder in which processes of a user find each other, and what other users can do to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER = 54321
 
 
 def as_user(uid: int, action: Callable[[], object]) -> None:
-    """Do something as another user, in a process without XDG_RUNTIME_DIR. An exception there fails the test."""
+    """Call ``action`` as another user, in a process without XDG_RUNTIME_DIR. An exception there fails the test."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -40,7 +40,7 @@ def as_user(uid: int, action: Callable[[], object]) -> None:
 
 @pytest.fixture
 def user() -> Iterator[int]:
-    """A user without any process or folder."""
+    """A user id that owns no process and no folder."""
     uid = 60_000 + os.getpid() % 5_000
 
     def remove() -> None:
@@ -54,7 +54,7 @@ def user() -> Iterator[int]:
 
 @pytest.fixture
 def taken(user: int) -> Path:
-    """The user's folder, which somebody else has made first."""
+    """The user's folder, which somebody else has created first."""
     folder = Path(f"/tmp/cutrace-{user}")
     as_user(OTHER, lambda: folder.mkdir(mode=0o755))
     return folder
@@ -98,7 +98,7 @@ def test_a_process_can_be_attached_to_where_another_user_has_taken_the_folder(us
         libc.unsetenv(b"XDG_RUNTIME_DIR")
         libc.setenv(b"CUTRACE_OPTIONS", b"standby=1", 1)
         library.InitializeInjection()
-        for _ in range(2):  # the second finds the folder of the first
+        for _ in range(2):  # the second process finds the folder of the first
             child = os.fork()
             if child == 0:
                 library.InitializeInjection()

@@ -1,4 +1,5 @@
-"""The walker over Python frames agrees with Python itself, in all interpreters on this machine, and never harms one."""
+"""The walker over Python frames agrees with Python itself, in all interpreters on this machine, and harms none of
+them."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class Runner:
         return subprocess.run([self.python, *map(str, command)], env=env, capture_output=True, text=True, timeout=300)
 
     def program(self, text: str, **variables: str) -> list[str]:
-        """The lines that a program prints."""
+        """Run a program and return the lines that it prints."""
         imports = "import ctypes, sys, threading, pystacks\nfrom pystacks import free, held\n"
         done = self.run("-c", imports + text, **variables)
         assert (done.returncode, done.stderr) == (0, "")
@@ -66,7 +67,7 @@ def test_captures_agree_with_python(runner: Runner) -> None:
 
 
 def test_without_the_guard_dead_code_objects_give_wrong_names(runner: Runner) -> None:
-    """The comparison finds wrong stacks, and the guard is what prevents them."""
+    """This shows that the comparison finds wrong stacks, and that the guard prevents them."""
     wrong = runner.program(
         "pystacks.start()\n"
         f"sys.path.insert(0, {str(AGREE.parent)!r})\n"
@@ -81,7 +82,7 @@ def test_without_the_guard_dead_code_objects_give_wrong_names(runner: Runner) ->
 
 
 def test_the_check_waits_for_the_main_thread(runner: Runner) -> None:
-    """A thread asks; the main thread checks when it runs Python code, and stacks begin then."""
+    """A thread requests the check. The main thread does it when it next runs Python code, and stacks start then."""
     assert runner.program(
         "threading.Thread(target=free.stacks_ask).start()\n"
         "while free.stacks_trust() != pystacks.TRUSTED: pass\n"
@@ -90,7 +91,7 @@ def test_the_check_waits_for_the_main_thread(runner: Runner) -> None:
 
 
 def test_code_that_is_compiled_at_run_time_agrees(runner: Runner) -> None:
-    """With the compiler of CPython itself, where the interpreter has it."""
+    """Uses the JIT compiler of CPython where the interpreter has it."""
     code = "import sys; print(getattr(sys, '_jit', None) is not None and sys._jit.is_enabled())"
     if "True" not in runner.run("-c", code, PYTHON_JIT="1").stdout:
         pytest.skip("this interpreter has no compiler")
@@ -122,7 +123,7 @@ print(pystacks.checked, len(pystacks.wrong))
 
 
 def test_threads_that_capture_at_exit_do_no_harm(runner: Runner) -> None:
-    """Daemon threads capture without the interpreter's lock while the interpreter ends and frees their states."""
+    """Daemon threads capture without the interpreter's lock while the interpreter ends and frees thread states."""
     text = """
 import os, time
 pystacks.start()
@@ -140,7 +141,7 @@ class Late:
 sys.late = Late()
 """
     for _ in range(5):
-        # Freed memory is overwritten.
+        # With PYTHONMALLOC=debug, freed memory is overwritten.
         assert runner.program(text, PYTHONMALLOC="debug") == ["yes"], (
             "the thread that ends the interpreter still has stacks"
         )
@@ -161,7 +162,7 @@ print(pystacks.results()["closing"])
 
 
 def test_a_signal_handler_of_c_that_captures_does_no_harm(runner: Runner) -> None:
-    """Signals come at any instruction of a capture."""
+    """Signals can arrive at any instruction of a capture."""
     lines = runner.program(
         """
 pystacks.start()
@@ -231,7 +232,7 @@ other.join()
 
 
 def test_tables_stay_within_the_memory(runner: Runner) -> None:
-    """Many more stacks than the tables of a thread hold."""
+    """There are many more stacks than the tables of a thread can hold."""
     lines = runner.program(
         """
 pystacks.start()

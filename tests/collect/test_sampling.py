@@ -1,4 +1,4 @@
-"""`cutrace record --sample`: on the fake GPU, with a command that is recorded beside it."""
+"""`cutrace record --sample` on the fake GPU, while a command is recorded."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_samples_lie_beside_the_records_of_the_command(fake_driver, tmp_path):
         assert sampler.info["sample_interval"] == 1_000_000
         rows = np.concatenate(list(trace.blocks("counters")))
         assert set(rows["process"].tolist()) == {1}
-        # Samples are on the clock of the kernels, and were taken while they ran.
+        # Samples have the same clock as kernels, and were taken while these ran.
         assert rows["time"].min() < trace.kernels["start"].min()
         assert rows["time"].max() > trace.kernels["end"].max()
         assert rows["time"].max() - rows["time"].min() < 30 * 10**9
-        # The GPU is the one of the command.
+        # The sampled GPU is the GPU of the command.
         assert len({bytes(row["uuid"]) for row in trace.devices}) == 1
         assert not trace.named_losses
 

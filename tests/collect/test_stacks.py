@@ -20,7 +20,7 @@ from support.pythons import pythons
 #: A stack: file, function and line of each frame, outermost first.
 Stack = list[tuple[str, str, int]]
 
-#: `said` gets the stacks that the program itself knows. A call and its stack are on one line.
+#: The program appends its own view of its stacks to `said`. A call and its stack are on one line.
 PRELUDE = """
 import atexit, ctypes, json, os, sys, threading, time
 import fakegpu
@@ -45,7 +45,7 @@ def stack_of(trace: cutrace.Trace, number: int) -> Stack:
 
 
 def stacks_of(trace: cutrace.Trace) -> list[tuple[str, Stack | None]]:
-    """Each API call in the order of time, with its stack without the frame of fakegpu; None for none."""
+    """Each API call in order of time, with its stack without the frame of fakegpu, or None."""
     rows = trace.api_calls[trace.api_calls.argsort(order=("start", "correlation"))]
     numbers = trace.python_stacks.of_rows(rows) if trace.python_stacks else np.zeros(len(rows), int)
     out: list[tuple[str, Stack | None]] = []
@@ -57,13 +57,13 @@ def stacks_of(trace: cutrace.Trace) -> list[tuple[str, Stack | None]]:
 
 
 class Recorded:
-    """Programs that are recorded by ``cutrace record``."""
+    """Programs that ``cutrace record`` records."""
 
     def __init__(self, driver: FakeDriver, folder: Path, python: str = sys.executable) -> None:
         self.driver, self.folder, self.python = driver, folder, python
 
     def record(self, text: str, *options: str, status: int = 0) -> str:
-        """Record a program; returns what was printed to stderr."""
+        """Record a program. Returns what was printed to stderr."""
         (self.folder / "program.py").write_text(PRELUDE + text + SAY)
         command = ["record", *options, "--", self.python, "program.py"]
         done = run_cutrace(*command, cwd=self.folder, env=self.driver.environment())
@@ -210,7 +210,7 @@ launch()
 
 
 def test_without_the_option_nothing_is_watched(recorded: Recorded) -> None:
-    """Other features may watch launches as well."""
+    """Other features may watch launches, too."""
     text = """
 for name, stacks in (("a", None), ("b", "sync"), ("c", "launch")):
     with cutrace.record(f"{name}.bin", stacks=stacks):
@@ -223,7 +223,7 @@ print(deallocator.value == before)
     done = subprocess.run([sys.executable, "program.py"], cwd=recorded.folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     nothing, sync, launch, after = [line.split() for line in done.stdout.splitlines()]
-    # Both ends of the runtime's call, and of the driver's inside it.
+    # Both ends of the runtime call, and of the driver call inside it.
     assert (int(sync[0]), int(sync[1])) == (int(nothing[0]), int(nothing[1]) + 4)
     assert (int(launch[0]) >= 200, int(launch[1])) == (True, int(nothing[1]))
     assert [nothing[2], sync[2], launch[2], after[0]] == ["True", "False", "False", "True"]
@@ -240,7 +240,7 @@ def work(): fakegpu.launch("k"), say(); fakegpu.synchronize()
 
 
 def run(recorded: Recorded, text: str) -> str:
-    """Run a program that records itself; returns what it printed."""
+    """Run a program that records itself. Returns what it printed."""
     (recorded.folder / "program.py").write_text(text + SAY)
     done = subprocess.run(
         [recorded.python, "program.py"], cwd=recorded.folder, env=recorded.driver.environment(), capture_output=True,
@@ -274,7 +274,7 @@ native.stop()
 
 @pytest.mark.parametrize("version", pythons())
 def test_each_version_of_python_takes_stacks_on_request(fake_driver: FakeDriver, tmp_path: Path, version: str) -> None:
-    """The frames are checked when the call returns to the main thread."""
+    """The frames are checked when the call has returned to the main thread."""
     recorded = Recorded(fake_driver, tmp_path, pythons()[version])
     text = f"""
 collector = ctypes.CDLL({str(collector_path())!r})
@@ -423,7 +423,7 @@ threading.Event().wait()
 
 
 def test_threads_without_python_have_no_stack(recorded: Recorded) -> None:
-    """As those of autograd, which are threads of C++."""
+    """The threads of autograd, which are C++ threads, are an example."""
     source = """
 #include <dlfcn.h>
 #include <pthread.h>

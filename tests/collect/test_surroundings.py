@@ -1,4 +1,4 @@
-"""Obstacles in the environment of a program that prevent CUPTI from recording, in fake environments."""
+"""Obstacles in the environment of a program that prevent CUPTI from recording. The environments are fake."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_missing_privileges_are_explained(
 
 @pytest.fixture
 def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A machine whose counters can be read, and the check of one that is otherwise."""
+    """A machine whose counters can be read. The function that it yields checks a machine with other properties."""
     library = tmp_path / "libcupti.so.13"
     library.touch()
     (tmp_path / "libnvperf_host.so").touch()

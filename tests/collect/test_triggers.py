@@ -1,4 +1,4 @@
-"""Recordings that dump themselves, on the fake GPU: what is dumped, when, and what the dumps say."""
+"""Recordings that dump themselves, on the fake GPU: what is dumped and when, and the reasons in the dumps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def record(
 
 
 def milliseconds(reason: str, beginning: str) -> float:
-    """The time that a reason tells after its beginning. A busy machine makes it longer than the program asked for."""
+    """The time in a dump's reason, after ``beginning``. A busy machine makes it longer than the program asked for."""
     found = re.match(rf"{beginning}([\d.]+) (ms|s) ", reason)
     assert found is not None, reason
     return float(found[1]) * {"ms": 1, "s": 1000}[found[2]]
@@ -52,7 +52,7 @@ def files(folder: Path) -> list[str]:
 
 
 def numbers(capture: Path) -> list[int]:
-    """The numbers of the steps in a capture, which are their payloads."""
+    """The numbers of the steps in a capture. They are the payloads of the steps."""
     with cutrace.load(capture) as trace:
         assert trace.quality.damage == ()
         ranges = trace.nvtx_ranges
@@ -115,8 +115,8 @@ fakegpu.malloc(1 << 30, call="cudaMallocAsync")
 
 @pytest.mark.parametrize("held", [True, False])
 def test_a_gpu_at_work_is_not_idle(fake_driver: FakeDriver, tmp_path: Path, held: bool) -> None:
-    """A kernel of one stream runs during the pauses of another, whose records come first. Its call is known, or is in a
-    buffer that CUPTI holds back."""
+    """A kernel of one stream runs during the pauses of another stream, whose records are delivered first. The call of
+    the kernel is known, or is in a buffer that CUPTI has not delivered."""
     program = f"""
 fakegpu.launch("before")
 fakegpu.synchronize()

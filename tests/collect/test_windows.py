@@ -1,4 +1,4 @@
-"""Recordings of the windows that a program opens and closes, on the fake GPU."""
+"""Recordings of windows that a program opens and closes, on the fake GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def window(*kernels, calls="cuda"):
     for name in kernels: fakegpu.launch(name)
     fakegpu.profiler(calls + "ProfilerStop")
 """
-#: Two windows with work before, between and behind them, and status 3.
+#: Two windows, with work before, between and after them, and exit status 3.
 TWO = """
 fakegpu.launch("before")
 window("a", "b")
@@ -42,7 +42,7 @@ Record = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def record(fake_driver: FakeDriver, tmp_path: Path) -> Record:
-    """Record a program into run.bin of the test's folder."""
+    """Record a program into run.bin in the folder of the test."""
 
     def start(program: str, *options: str, status: int = 0) -> subprocess.CompletedProcess[str]:
         command = ("record", *options, "--", sys.executable, "-c", PRELUDE + program)
@@ -54,7 +54,7 @@ def record(fake_driver: FakeDriver, tmp_path: Path) -> Record:
 
 
 def alone(driver: FakeDriver, folder: Path, program: str) -> str:
-    """Run a program that records itself; returns its stderr."""
+    """Run a program that records itself. Returns its stderr."""
     command = [sys.executable, "-c", PRELUDE + program]
     done = subprocess.run(
         command, cwd=folder, env=driver.environment(), capture_output=True, text=True, timeout=120
@@ -64,7 +64,7 @@ def alone(driver: FakeDriver, folder: Path, program: str) -> str:
 
 
 def kernels(trace: cutrace.Trace) -> list[str]:
-    """The names of the kernels, by start."""
+    """The names of the kernels in the order of their starts."""
     rows = trace.kernels[trace.kernels["start"].argsort(kind="stable")]
     names = trace.launches["name"][rows["launch"]].tolist()
     return [trace.strings[name] for name in names]
@@ -236,7 +236,7 @@ def test_processes_have_windows_of_their_own(record: Record, tmp_path: Path) -> 
 
 
 def test_threads_of_a_server_record_requests_in_turn(record: Record, tmp_path: Path) -> None:
-    """Windows are opened by one thread and closed by another, while a third one works outside and inside of them."""
+    """One thread opens windows and another closes them, while a third one works outside and inside them."""
     record(
         """
 turn, served = threading.Condition(), [0]
@@ -266,7 +266,7 @@ for thread in threads: thread.join()
         assert trace.quality.lossless
         windows = [[name for name in window if name != "background"] for window in of_windows(trace)]
         assert windows == [[f"r{i}", f"r{i + 1}"] for i in range(0, 12, 2)]
-        # Each kernel has its call.
+        # Each kernel has a call.
         assert set(trace.kernels["correlation"].tolist()) <= set(trace.api_calls["correlation"].tolist())
         assert "outside" not in kernels(trace)
 

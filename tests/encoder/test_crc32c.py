@@ -1,4 +1,4 @@
-"""The checksum of run.bin's blocks, by each implementation for the processor."""
+"""The checksum of run.bin's blocks, with each implementation that the processor supports."""
 
 from __future__ import annotations
 

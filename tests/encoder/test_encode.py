@@ -1,4 +1,4 @@
-"""The encoder compared with the protobuf classes, which read the same values for any columns."""
+"""The encoder, compared with the protobuf classes. They read the same values for any columns."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_fixed_numbers(values: list[int]) -> None:
 
 @given(st.binary(min_size=0, max_size=200), st.integers(1, 60))
 def test_fields_of_packed_rows_at_any_offset(data: bytes, size: int) -> None:
-    """Columns are read in place: unaligned, at any stride, up to the last byte."""
+    """Columns are read in place: unaligned, with any stride, up to the last byte."""
     dtype = np.dtype([("a", "u1"), ("b", "<u8"), ("pad", f"V{size}"), ("c", "<u2"), ("d", "<u4")])
     rows = np.frombuffer(data[: len(data) // dtype.itemsize * dtype.itemsize], dtype)
     fields = {
@@ -129,7 +129,7 @@ def test_a_condition_may_end_between_fields_that_are_written_together(rows: list
 
 @given(st.lists(st.text(max_size=300), min_size=1, max_size=10))
 def test_pieces_make_messages_of_any_length(texts: list[str]) -> None:
-    """Lengths of nested messages take one byte or more, as their contents turn out."""
+    """The length of a nested message takes one byte or more, depending on its contents."""
     pieces = Blobs()
     for text in texts:
         pieces.add(proto.encode("TrackEvent", {"name": text}))
@@ -143,7 +143,7 @@ def test_pieces_make_messages_of_any_length(texts: list[str]) -> None:
 @given(st.lists(st.lists(st.integers(0, 2**62), min_size=1, max_size=10), min_size=1, max_size=5), st.integers(60, 400))
 @settings(deadline=None)
 def test_segments_streams_and_small_buffers(times: list[list[int]], room: int) -> None:
-    """Differences start anew in each segment, streams alternate, and a full buffer loses nothing."""
+    """Differences restart in each segment, streams alternate, and a full buffer loses nothing."""
     times = [sorted(t) for t in times]
     flat = np.array([t for segment in times for t in segment], np.uint64)
     offsets = np.cumsum([0, *map(len, times)]).astype(np.uint32)
@@ -194,7 +194,7 @@ def test_numbers_as_text() -> None:
 
 @given(st.lists(st.tuples(U64, st.text(max_size=100)), max_size=20))
 def test_a_piece_for_each_row(rows: list[tuple[int, str]]) -> None:
-    """Pieces that were encoded from columns are fields of a message like any others."""
+    """Pieces that were encoded from columns are normal fields of a message."""
     names, pieces = Blobs(), Blobs()
     pieces.add(b"")
     for _, name in rows:

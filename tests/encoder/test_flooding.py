@@ -1,4 +1,4 @@
-"""Keys chosen to collide in a hash table take no longer than others."""
+"""Keys that are chosen to collide in a hash table take no longer than other keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = 100_000
 MASK = (1 << 64) - 1
 RANDOM = np.random.default_rng(3)
 
-#: Sizes of the table of a std::unordered_map. Its hash of a number is the number, so multiples of them share a bucket.
+#: Numbers of buckets of a std::unordered_map. It hashes a number to itself, so multiples of these share a bucket.
 BUCKETS = (20_753, 42_043, 85_229)
 
 
@@ -30,7 +30,8 @@ def shifted_back(values: np.ndarray) -> np.ndarray:
 
 
 def multiplied_hash(words: list[np.ndarray], last: np.ndarray) -> list[np.ndarray]:
-    """The words, and one more so that ``h = (h ^ word) * FACTOR; h ^= h >> 29`` over all of them ends in ``last``."""
+    """The words, and one more that is chosen so that ``h = (h ^ word) * FACTOR; h ^= h >> 29`` over all of them ends in
+    ``last``."""
     factor = np.uint64(0xBF58476D1CE4E5B9)
     state = np.full(len(last), 0x9E3779B97F4A7C15, np.uint64)
     for word in words:
@@ -61,8 +62,8 @@ def test_keys(name: str) -> None:
 
 
 def test_spreads() -> None:
-    # A key is a group and the upper 18 bits of a number as float. A quarter of each of these keys, times the golden
-    # ratio, has zeros above its lower half.
+    # A key is a group and the upper 18 bits of a number as float. For each of these keys, a quarter of the key times
+    # the golden ratio has only zeros above its lower half.
     groups, values_of = [], []
     codes = np.arange(127 << 10, 170 << 10, 4, dtype=np.uint64)
     for group in range(1 << 12):
@@ -78,7 +79,7 @@ def test_spreads() -> None:
 
 @pytest.mark.parametrize("chosen", [1, BUCKETS[2]])
 def test_calls(chosen: int) -> None:
-    count = COUNT // 2  # multiples of the number of buckets are no more
+    count = COUNT // 2  # there are no more multiples of the number of buckets
     correlations = np.arange(1, count + 1, dtype=np.uint32)
     times, queues = correlations.astype(np.uint64), np.zeros(count, np.uint32)
 

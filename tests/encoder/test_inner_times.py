@@ -1,4 +1,4 @@
-"""The time of slices that is in other slices directly inside them."""
+"""The time of slices that is spent in the slices directly inside them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SLICES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(1
 
 
 def model(slices: list[tuple[int, int, int, int]]) -> dict[int, int]:
-    """Slice by slice: the innermost one that is open on its thread gives the time up to the end of either."""
+    """Compute it slice by slice. The innermost open slice of a thread gives the time until either slice ends."""
     inner: dict[int, int] = {}
     open_slices: dict[int, list[tuple[int, int]]] = {}
     for thread, start, length, group in slices:

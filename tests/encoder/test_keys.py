@@ -1,4 +1,4 @@
-"""Dense numbers: for tuples of columns, and for the work behind a call."""
+"""Dense numbers: for tuples of columns, and for the work that a call launched."""
 
 from __future__ import annotations
 

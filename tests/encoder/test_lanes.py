@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from cutrace._native import Lanes
 
-#: By stream, whether its events join others. The number of streams is that of the events that end a slice.
+#: For each stream, whether its events join others. Events that end a slice have a stream of their own, whose number is
+#: the number of streams.
 JOINS = bytes(4)
 END = len(JOINS)
 
@@ -19,7 +20,7 @@ SLICES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0
 
 
 def take(lanes: Lanes, joins: bytes = JOINS, most_joined: int = 0) -> tuple[Any, Any, Any]:
-    """The groups of a window (number, events, lanes), its events and the joined ones; tracks are numbers of lanes."""
+    """The groups of a window (number, events, lanes), its events, and the joined events. Tracks are lane numbers."""
     *groups, first = lanes.groups()
     events, joined = lanes.take(joins, most_joined, np.arange(groups[2].sum(), dtype=np.uint32))
     assert first == min(events[2].tolist(), default=2**64 - 1)
@@ -27,7 +28,7 @@ def take(lanes: Lanes, joins: bytes = JOINS, most_joined: int = 0) -> tuple[Any,
 
 
 def replay(slices: list[tuple[int, int, int]], cuts: list[int]) -> tuple[list[tuple[int, int, int, int]], Lanes]:
-    """The slices as a viewer sees them, as (group, lane, start, end), after going through windows."""
+    """Pass slices through windows. Returns them as a viewer sees them: (group, lane, start, end)."""
     lanes = Lanes()
     groups, starts, lengths = (np.array([s[i] for s in slices], np.uint64) for i in range(3))
     groups, ends = groups.astype(np.uint32), starts + lengths
@@ -144,7 +145,7 @@ def test_events_join_the_first_event_at_their_time() -> None:
         lanes.add(stream, np.full(len(starts), stream, np.uint32), starts, None)
     lanes.close(9)
     _, (streams, rows, times, tracks), (joined, joined_rows, offsets, joined_tracks) = take(lanes, b"\0\1\0", 1)
-    # The second value at time 3 is one too many, and nothing else is at time 5.
+    # The second event of stream 1 at time 3 is one too many to join, and no other event is at time 5.
     assert list(zip(times.tolist(), streams.tolist(), strict=True)) == [(3, 4), (3, 1), (3, 2), (5, 1), (7, 4)]
     assert (rows.tolist(), tracks.tolist()) == ([0, 1, 0, 2, 1], [0, 1, 2, 1, 0])
     assert offsets.tolist() == [0, 1, 1, 1, 1, 2]

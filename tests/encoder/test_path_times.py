@@ -1,4 +1,4 @@
-"""Time by path of nested ranges, against a model that looks at every range for every moment."""
+"""Time by path of nested ranges, compared with a model that checks every range at every moment."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def around(ranges, thread: int, time: int) -> tuple[int, ...]:
 
 
 def found(times: PathTimes) -> tuple[Counter, Counter, Counter]:
-    """Operations and GPU time by path and label of work, and the time of threads by path."""
+    """The operations and the GPU time by path and label of work, and the time of threads by path."""
     paths: list[tuple[int, ...]] = [()]
     operations, gpu, cpu = Counter(), Counter(), Counter()
     for node, (parent, label, *use) in enumerate(times.nodes()):
@@ -79,7 +79,7 @@ ADOPTERS = [[], [(0, [0])], [(0, [1])], [(1, [0, 1])], [(0, [1]), (1, [0])]]
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 70), st.integers(0, len(ADOPTERS) - 1)), max_size=25),
 )  # fmt: skip
 def test_ranges_that_adopt_are_around_those_of_the_thread(ranges, domains, work):
-    """In some domains, ranges of other threads adopt."""
+    """In some domains, ranges of other threads adopt work."""
     times = PathTimes()
     domains = domains[: len(ranges)]
     rows = [(thread, start, start + length, label) for thread, start, length, label in ranges]
@@ -131,7 +131,7 @@ def test_paths_beyond_the_limit_count_for_the_range_around_them():
 
 
 def work_of_nodes(*rows) -> list[np.ndarray]:
-    """Work of a nanosecond from rows of thread, call and creation."""
+    """Work of one nanosecond each, from rows of thread, call and creation."""
     made = columns([(thread, called, called >= 0, 0, 1) for thread, called, _ in rows], WORK_TYPES)
     return [*made, np.array([created for _, _, created in rows], np.uint32)]
 
@@ -139,7 +139,7 @@ def work_of_nodes(*rows) -> list[np.ndarray]:
 def test_work_of_graph_nodes_is_below_the_ranges_of_their_creation():
     times = PathTimes()
     add_ranges(times, [(1, 0, 100, 5), (1, 10, 50, 6)])
-    # Not of a graph; a creation inside others; no launch is known; twice the same.
+    # Work outside graphs, a creation inside ranges, an unknown launch, and the same once more.
     times.add_work(*work_of_nodes((1, 20, 0), (1, 20, 1), (2, -1, 1), (1, 20, 1)), [[], [7, 8]])
     times.finish()
     w = PathTimes.WORK

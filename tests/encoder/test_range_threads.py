@@ -1,4 +1,4 @@
-"""The thread whose ranges a launch is in, against a loop over all ranges."""
+"""The thread whose ranges contain a launch, compared with a loop over all ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Arguments of imported slices in Perfetto traces: what many slices share is told once, numbers stay with each."""
+"""Arguments of imported slices in Perfetto traces. Values that many slices share are written once; numbers are written
+with each slice."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ SHAPES = {"Input Dims": [[8, 64], []], "Input type": ["float", "Scalar"]}
 
 
 def converted(folder: Path, texts: list[str]) -> dict[str, dict[str, Any]]:
-    """The arguments of slices with these JSON texts, by the name of the slice."""
+    """The arguments of slices with these JSON strings, by the name of the slice."""
     rows = np.zeros(len(texts), TABLES["host_slices"].dtype)
     with Writer(folder / "x.bin", pid=1) as writer:
         for i, (row, text) in enumerate(zip(rows, texts, strict=True)):

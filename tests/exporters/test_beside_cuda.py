@@ -1,5 +1,5 @@
-"""Events of imported traces other than CUDA and NVTX: slices of the host and of streams, instants, counters, flows; and
-attributes of devices."""
+"""Events of imported traces other than CUDA and NVTX: slices of the host and of streams, instants, counters and flows;
+also attributes of devices."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_slices_of_streams(imported: Decoded) -> None:
 
 
 def test_arrows(imported: Decoded) -> None:
-    # The step at 350 lies in no slice of its thread, so there is nothing that viewers could attach it to.
+    # The step at 350 is in no slice of its thread, so viewers could attach it to nothing.
     found = [(s.time - ORIGIN, s.phase, s.tid, s.encloses, s.name) for s in imported.steps if s.id == 77]
     assert sorted(found) == [
         (110, "s", 5, False, "fwdbwd"), (850, "f", 5, True, "fwdbwd"),

@@ -1,4 +1,4 @@
-"""Python stacks in traces: of calls, and of the launches of GPU work."""
+"""Python stacks in traces: those of calls, and those of the launches of GPU work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pftrace import Decoded, decode
 
 ADD = "ops.py:7 in fused_add < train.py:42 in step < train.py:10 in main"
 LOAD = "data.py:5 in load < train.py:10 in main"
-#: By name and correlation id: the stack of each call that has one.
+#: The stack of each call that has one, by name and correlation id.
 STACKS = {
     ("cudaLaunchKernel", 1): ADD,
     ("cuLaunchKernel", 1): ADD,
@@ -31,7 +31,7 @@ STACKS = {
     ("cudaFree", 41): LOAD,
     ("cudaStreamSynchronize", 50): "train.py:42 in step < train.py:10 in main",
 }
-#: By name: the frames of the launches of GPU work.
+#: The frames of the launches of GPU work, by name.
 LAUNCHED = {
     "add": Counter({"ops.py:7 in fused_add": 2, None: 1}),
     "node": Counter({"train.py:60 in replay": 2}),
@@ -99,7 +99,7 @@ def test_stacks_are_written_once(tmp_path):
                 c.kernel(kernel, 100 * number + 60, 100 * number + 90, correlation=number)
         cutrace.convert(tmp_path / "run.bin", tmp_path / "run.pftrace", capture=False)
         sizes.append((tmp_path / "run.pftrace").stat().st_size)
-    # Each call refers to the text.
+    # Each call only refers to the string of its stack.
     assert sizes[1] - sizes[0] < 1_000 * 9
 
 

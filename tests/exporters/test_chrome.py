@@ -135,7 +135,7 @@ class TestWhatToolsLookFor:
             assert not event["name"].startswith("_Z")
 
     def test_waits_for_no_stream_are_of_stream_minus_1(self, tmp_path: Path) -> None:
-        """Holistic Trace Analysis takes what has another stream for work of the GPU."""
+        """Holistic Trace Analysis counts events with another stream as GPU work."""
         with captures.Capture(tmp_path / "run.bin") as c:
             for stream, kind in ((0, 4), (7, 3)):
                 c.add("synchronizations", start=captures.ORIGIN, end=captures.ORIGIN + 5, stream=stream, type=kind)
@@ -144,7 +144,7 @@ class TestWhatToolsLookFor:
         assert [e["args"]["stream"] for e in events(told, "cuda_sync")] == [-1, 7]
 
     def test_what_a_source_does_not_say_is_not_said(self, tmp_path: Path) -> None:
-        """ROCm's kernels have no grid, and its calls no numbers."""
+        """ROCm's kernels have no grid, and its calls have no numbers."""
         with captures.Capture(tmp_path / "run.bin") as c:
             c.kernel(c.launch("k", (0, 0, 0), (0, 0, 0), registers=0), 10, 15)
             function = c.writer.function(name="hipLaunchKernel", domain=2)
@@ -203,7 +203,7 @@ class TestWhatToolsLookFor:
         assert names["thread_name", 0, 7] == {"name": "stream 7"}
 
     def test_annotations_are_not_taken_for_work(self, tmp_path: Path) -> None:
-        """Holistic Trace Analysis takes what has a stream among its arguments for a kernel."""
+        """Holistic Trace Analysis counts events with a stream among their arguments as kernels."""
         for event in events(document(KINETO[0], tmp_path), "gpu_user_annotation"):
             assert "stream" not in event.get("args", {})
 
@@ -269,7 +269,7 @@ def test_payloads_are_numbers(tmp_path: Path) -> None:
 
 
 def test_of_cuda_events_only_those_waited_for_are_kept(tmp_path: Path) -> None:
-    """Memory does not grow with recorded events for which nothing waits."""
+    """Memory does not grow with the number of recorded events that nothing waits for."""
     count = 200_000
     with Writer(tmp_path / "run.bin") as writer:
         rows = np.zeros(count, TABLES["cuda_events"].dtype)

@@ -1,4 +1,4 @@
-"""The events of a Chrome JSON file in full: a capture with one row of each kind, and what stands for each of them."""
+"""All events of a Chrome JSON file: a capture has one row of each kind, and the test lists the event of each row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derived data can be omitted from a Perfetto trace without other changes."""
+"""Derived data can be omitted from a Perfetto trace without any other change."""
 
 from __future__ import annotations
 

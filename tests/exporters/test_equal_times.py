@@ -1,4 +1,4 @@
-"""Slices with equal times nest in a trace as they were nested in the program."""
+"""Slices with equal times are nested in a trace as they were nested in the program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pftrace import decode
 
 
 def converted(source: Path, *, derived: bool = False) -> list[str]:
-    """The names of the slices in a trace in the order of their begins: outer ones first."""
+    """The names of the slices in a trace in the order of their starts, outer ones first."""
     trace = source.with_name("converted.pftrace")
     cutrace.convert(source, trace, capture=False)
     found = decode(trace)

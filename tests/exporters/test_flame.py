@@ -34,7 +34,7 @@ def test_collapsed_stacks_have_all_gpu_time(name, tmp_path):
 
 
 def check_speedscope(document: dict) -> None:
-    """The rules of speedscope's schema for files with sampled profiles."""
+    """Check the rules of speedscope's schema for files with sampled profiles."""
     assert document["$schema"] == "https://www.speedscope.app/file-format-schema.json"
     frames = document["shared"]["frames"]
     assert all(frame.keys() == {"name"} and isinstance(frame["name"], str) for frame in frames)

@@ -1,7 +1,7 @@
-"""Derived events (NVTX on streams, counters, waits) are compared with loops over the tables.
+"""Derived events (NVTX on streams, counters, waits), compared with loops over the tables.
 
-Nothing here uses what the exporter uses for it: each rule of docs/internals/perfetto.md is written down once more, as
-loops.
+These tests use none of the exporter's code for derived events. Each rule of docs/internals/perfetto.md is written
+again, as a loop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NEVER = 1 << 64
 
 
 def busy(path: Path) -> Path:
-    """Two threads that launch into three streams, in ranges of two domains, with waits of all kinds between."""
+    """Two threads launch into three streams, in ranges of two domains, with waits of all kinds in between."""
     random = np.random.default_rng(5)
     with Capture(path) as c:
         c.device()
@@ -46,7 +46,7 @@ def busy(path: Path) -> Path:
         kernel, now = c.launch("k"), 10_000
         free = dict.fromkeys((7, 8, 9), now)
         records: dict[int, int] = {}
-        recorded: dict[int, int] = {}  # when the work before a record ends
+        recorded: dict[int, int] = {}  # the end of the work before each event record
         for i in range(400):
             correlation = i + 1
             now += int(random.integers(1, 400))
@@ -108,7 +108,7 @@ def capture(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["whole", "pieces"])
 def decoded(request: pytest.FixtureRequest, capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Decoded:
-    """The trace, also with everything processed in the smallest pieces."""
+    """The decoded trace, also when everything is processed in the smallest pieces."""
     if request.param == "pieces":
         for module, name, value in (
             (export, "GPU_WINDOW", 1), (export, "GPU_KEPT", 1 << 16), (host_writer, "HOST_WINDOW", 1),
@@ -130,7 +130,7 @@ def all_work(trace: Trace) -> list[dict[str, Any]]:
 
 
 def calls(trace: Trace) -> dict[tuple[int, int], dict[str, Any]]:
-    """The call of each correlation id, the one that began first."""
+    """The call of each correlation id. Of several, the one that started first."""
     out: dict[tuple[int, int], dict[str, Any]] = {}
     for call in sorted(dicts(trace.api_calls), key=lambda r: -r["start"]):
         if call["correlation"]:
@@ -162,7 +162,7 @@ def test_nvtx_on_streams(capture: Path, decoded: Decoded) -> None:
     shown = Counter(
         (s.pid, s.start, s.end, s.name, s.args.get("domain", ""), s.args.get("thread", 0), stream_of(s.track.name))
         for s in decoded.derived
-        if not s.track.name.startswith("NVTX of graph nodes")  # those: test_replays.py
+        if not s.track.name.startswith("NVTX of graph nodes")  # test_replays.py tests these
     )
     assert shown == expected
     assert all(s.categories[0] == "cutrace.derived" for s in decoded.derived)
@@ -178,7 +178,7 @@ def values_of(decoded: Decoded) -> dict[tuple[int, str], list[tuple[int, float]]
 
 
 def summed(changes: list[tuple[int, int]]) -> list[tuple[int, float]]:
-    """The values of a counter from its changes."""
+    """Add up changes to the values of a counter."""
     by_time: dict[int, int] = defaultdict(int)
     for time, change in changes:
         by_time[time] += change
@@ -231,7 +231,7 @@ def test_a_launch_queue_is_that_of_the_statistic(capture: Path, decoded: Decoded
 
 
 def test_work_that_runs_is_not_in_its_launch_queue(tmp_path: Path) -> None:
-    """The second kernel is launched while the first one runs: one launch has not begun."""
+    """The second kernel is launched while the first one runs, so one launch is waiting."""
     with Capture(tmp_path / "run.bin") as c:
         kernel = c.launch("k")
         for correlation, called, start, end in ((1, 10, 20, 90), (2, 30, 90, 95)):
@@ -246,7 +246,7 @@ def test_work_that_runs_is_not_in_its_launch_queue(tmp_path: Path) -> None:
 
 
 def waits_for(trace: Trace, work_of: dict[Any, list[dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], int | None]]:
-    """By row of synchronizations, the work it waited for: its place in the list of all work."""
+    """Yield each row of synchronizations with the work that it waited for, as an index into the list of all work."""
 
     def last(process: int, context: int, stream: int, below: int) -> int | None:
         before = [w for w in work_of[process, context, stream] if 0 < w["correlation"] < below]
@@ -349,7 +349,7 @@ def test_counters_of_many_changes_are_means_and_highest_values(tmp_path: Path, m
                 area = sum(v * (b - a) for (a, v), b in zip(steps, times[1:], strict=True))
                 expected.append((begin, area / (end - begin)))
         shown, at = [], 0.0
-        # The value of a part that a window divides comes behind the division.
+        # If a window divides a part, its value comes after the division.
         found = {time - ((time - first) & ((1 << shift) - 1)): value for time, value in few[key]}
         assert len(found) == len(few[key])
         for begin, _ in expected:
@@ -367,7 +367,8 @@ def test_waits_may_be_recorded_out_of_the_order_of_their_calls(tmp_path: Path, m
             c.flush()
         for correlation, stream in ((2, 7), (6, 9)):
             c.add("cuda_events", event=stream, event_record=stream, stream=stream, context=1, correlation=correlation)
-        # Stream 8 waits for the kernel on stream 7 before its first kernel, and for that on stream 9 before its second.
+        # Before its first kernel, stream 8 waits for the kernel on stream 7; before its second, for the kernel on
+        # stream 9.
         for correlation, stream in ((7, 9), (3, 7)):
             c.add("synchronizations", start=ORIGIN + 100 * correlation, end=ORIGIN + 100 * correlation + 5, type=2,
                   event=stream, event_record=stream, stream=8, context=1, correlation=correlation)  # fmt: skip

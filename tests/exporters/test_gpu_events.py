@@ -1,4 +1,5 @@
-"""Captures with about as many launch configurations as launches, as dynamic shapes and rebuilt graphs make them."""
+"""Captures with almost as many launch configurations as launches. Dynamic shapes and rebuilt graphs make such
+captures."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ LAUNCHES = 20_000
 
 
 def configuration(i: int) -> dict[str, int]:
-    """Configuration ``i``, in which every field that few captures have is there for some and not for others."""
+    """Configuration ``i``. Each optional field is present in some configurations and absent in others."""
     return {
         "registers": i % 128,
         "static_shared": i % 5 * 16,
@@ -85,7 +86,7 @@ def test_each_launch_has_its_own_configuration(many: Path, tmp_path: Path) -> No
 
 
 def test_kernels_have_no_arguments_of_their_own(many: Path, tmp_path: Path) -> None:
-    # An argument that differs from event to event would make trace_processor store all arguments for each event.
+    # If an argument differed from event to event, trace_processor would store all arguments for each event.
     cutrace.convert(many, tmp_path / "out.pftrace")
     events = [
         p.gpu_render_stage_event for p in packets(tmp_path / "out.pftrace") if p.HasField("gpu_render_stage_event")
@@ -105,7 +106,7 @@ def test_copies_of_many_graphs(many: Path, tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_each_configuration(many: Path, tmp_path: Path) -> None:
-    # What Python holds at most; a description of each configuration by field name would be some kilobytes each.
+    # The peak memory of Python objects. A description of each configuration by field name would take some kilobytes.
     tracemalloc.start()
     try:
         cutrace.convert(many, tmp_path / "out.pftrace")
@@ -119,7 +120,7 @@ def test_a_sequence_that_begins_later_is_told_what_it_needs(tmp_path: Path, monk
     write = GpuEvents.write
 
     def halves(self: GpuEvents, part: GpuPart, *more: object) -> None:
-        # The second half comes first: the other one lies before the clock, and needs a sequence of its own.
+        # The second half is written first. The first half is then before the clock, and needs a sequence of its own.
         middle = len(part) // 2
         write(self, GpuPart(part.block, middle, part.end), *more)
         write(self, GpuPart(part.block, part.begin, middle), *more)

@@ -1,4 +1,5 @@
-"""Hardware metrics of kernels in a Perfetto trace: what the GPU Compute tab reads for a kernel is of this kernel."""
+"""Hardware metrics of kernels in a Perfetto trace. The values that the GPU Compute tab shows for a kernel are its
+own."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from pftrace import packets
 from support.traceprocessor import query
 
 METRIC = "dram__bytes.sum"
-#: As the tab reads metrics: between the start and the end of a kernel, on all GPUs.
+#: The tab's query: it reads metrics on all GPUs, between the start and the end of a kernel.
 TAB = """
     select s.ts - {origin} as start, sum(c.value) as value from gpu_slice s
     join counter c on c.ts >= s.ts and c.ts < s.ts + s.dur
@@ -22,7 +23,8 @@ TAB = """
 
 
 def trace_of(folder: Path, *kernels: tuple[int, int, float | None]) -> Path:
-    """The trace of kernels on two GPUs by turns: start, end and the value of their metric, None if they have none."""
+    """The trace of kernels that alternate between two GPUs. A kernel is its start, its end, and the value of its metric
+    or None."""
     path = folder / "run.bin"
     with Capture(path) as c:
         for device in (0, 1):
@@ -60,9 +62,9 @@ def shown(trace: Path) -> dict[int, float]:
 
 
 APART = ((100, 200, 5.0), (300, 400, None), (500, 600, 7.0))
-#: The second one begins in the first, and the fourth in the third; the fifth is alone.
+#: The second kernel starts during the first, and the fourth during the third. The fifth is alone.
 OVERLAPPING = ((100, 200, 5.0), (150, 250, 6.0), (300, 400, 7.0), (350, 450, None), (500, 600, 8.0))
-#: The first runs before and after the second.
+#: The first kernel starts before the second and ends after it.
 AROUND = ((100, 400, None), (200, 300, 5.0))
 INSIDE = ((100, 400, 5.0), (200, 300, None))
 ADJACENT = ((100, 200, 5.0), (200, 300, None), (300, 400, 6.0), (400, 500, 7.0))

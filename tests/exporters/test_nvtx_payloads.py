@@ -15,13 +15,13 @@ from cutrace import slicing
 from pftrace import decode
 
 ALL_REDUCE = {"NCCL communicator ID": 2**64 - 7, "Message size [bytes]": 4096, "Reduction operation": "Sum"}
-#: Fields with the names of other arguments of NVTX events.
+#: Fields that have the names of other arguments of NVTX events.
 CLASHES = {"depth": 7, "domain": "own", "payload": [1, 2], "ratio": 0.5}
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Ranges of every kind with arguments, one with work on a stream, beside others without."""
+    """Ranges of every kind with arguments, one of them with work on a stream, and ranges without arguments."""
     path = tmp_path / "run.bin"
     with Capture(path) as c:
         c.add("nvtx_ranges", start=ORIGIN, end=ORIGIN + 900, name="plain", thread=100)
@@ -43,7 +43,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("metrics", [False, True])
 def test_slices_of_a_pftrace_have_them(run: Path, tmp_path: Path, metrics: bool) -> None:
-    if metrics:  # of a range, which are arguments too
+    if metrics:  # metrics of a range are arguments, too
         later = tmp_path / "later.bin"
         with Capture(later) as c:
             c.add("kernel_metrics", start=ORIGIN + 100, end=ORIGIN + 500, name="m", value=2.5, range="ncclAllReduce")

@@ -1,4 +1,4 @@
-"""Samples of program counters in a Perfetto trace: stack samples with weights, as trace_processor reads them."""
+"""PC samples in a Perfetto trace: stack samples with weights, as trace_processor reads them."""
 
 from __future__ import annotations
 

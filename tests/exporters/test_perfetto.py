@@ -1,4 +1,4 @@
-"""Metadata of a Perfetto trace, and how it is written."""
+"""The metadata of a Perfetto trace, and how the trace is written."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class TestGpus:
             "sm__maximum_warps_avg_per_active_cycle": 16, "waves_per_multiprocessor": 64 / (2 * 132),
         }  # fmt: skip
         assert {k: gemm.args[k] for k in expected} == expected
-        assert "stream" not in gemm.args  # with it Perfetto's page would not show the name of the stream
+        assert "stream" not in gemm.args  # if it had one, Perfetto's page would not show the stream's name
         assert gemm.kernel.arch == "sm_90"
         assert (gemm.grid, gemm.block) == ((64, 1, 1), (256, 1, 1))
 
@@ -210,7 +210,7 @@ class TestClocks:
         assert len(gpu) == 1
 
     def test_a_block_whose_header_lies_about_its_times(self, tmp_path: Path) -> None:
-        """Rows earlier than announced are written on a separate sequence with correct times."""
+        """Rows that are earlier than the header says are written on a separate sequence with correct times."""
         with Capture(tmp_path / "c.bin") as c:
             c.api("late", 1_000, 2_000)
             c.flush()
@@ -225,7 +225,7 @@ class TestClocks:
 
 
 class TestOrder:
-    """Viewers put all packets into the order of time, unless they are in it."""
+    """Viewers sort all packets by time, unless they already are in order."""
 
     @pytest.mark.parametrize("name", ["torch_step.bin", "processes.bin", "kineto-torch2.11-h200-train-graph.json.gz"])
     def test_track_events_are_written_in_it(self, name: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The packet file: the same bytes with any number of threads, and no file after an error."""
+"""The file of packets: the same bytes with any number of threads, and no file after an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cutrace.exporters.perfetto.pipeline import OrderedThread, PacketFile
 
 WORKERS = (1, 2, 5)
 DELTA, VARINT, BLOB = 3, 1, 4
-#: Each event: its time since the event before it, a number, and a text.
+#: An event: the time since the previous event, a number, and a string.
 PROGRAM = Program(
     [
         (DELTA, b"\x08", 0, 0, False, False, 0, 0, b""),

@@ -1,4 +1,4 @@
-"""Profiles for pprof, read by a plain reader of protobuf's wire format."""
+"""Profiles for pprof, read by a simple reader of protobuf's wire format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def message(data: bytes) -> dict[int, list]:
-    """The values of a message by the number of their field: numbers, and bytes."""
+    """The values of a message by field number: numbers and bytes."""
     fields: dict[int, list] = defaultdict(list)
     at = 0
     while at < len(data):
@@ -58,8 +58,9 @@ class Profile:
 
 
 def read(path: Path) -> Profile:
-    """A profile, checked as pprof checks it: https://github.com/google/pprof/blob/main/profile/profile.go, CheckValid.
-    The frames of a sample are function, file and line, outermost first."""
+    """Read a profile, with the checks of pprof's CheckValid:
+    https://github.com/google/pprof/blob/main/profile/profile.go. The frames of a sample are function, file and line,
+    outermost first."""
     profile = message(gzip.decompress(path.read_bytes()))
     assert set(profile) <= {1, 2, 4, 5, 6, 9, 10, 13, 14}
     strings = [text.decode() for text in profile[6]]

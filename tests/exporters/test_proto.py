@@ -20,8 +20,8 @@ _CODINGS = {
 }  # fmt: skip
 
 
-#: Fields and messages that the perfetto package does not carry: those of gpu/gpu_interned_data.proto and
-#: gpu/gpu_track_event.proto, which extend the two public messages, and the capture, which viewers skip.
+#: Fields and messages that the perfetto package lacks. Those of gpu/gpu_interned_data.proto and
+#: gpu/gpu_track_event.proto extend the two public messages. Viewers skip the capture.
 _EXTENSIONS = (
     "InternedData.compute_kernels", "InternedData.compute_arg_names", "TrackEvent.gpu_correlation",
     "GpuCorrelation", "InternedComputeKernel", "InternedComputeArgName",

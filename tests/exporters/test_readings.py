@@ -1,4 +1,4 @@
-"""Clocks, power, temperature and memory of GPUs in a Perfetto trace, where Perfetto's queries look for them."""
+"""Clocks, power, temperature and memory of GPUs in a Perfetto trace, in the places that Perfetto's queries read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Values = dict[tuple[int, str], list[tuple[int, float]]]
 
 
 def readings(path: Path) -> tuple[Values, dict[str, Any]]:
-    """The readings of each GPU at times since ORIGIN, and the specifications of GPU counters, by name."""
+    """The readings of each GPU by time since ORIGIN, and the specifications of GPU counters by name."""
     values: Values = defaultdict(list)
     specs: dict[str, Any] = {}
     clocks: dict[int, int] = {}
@@ -73,7 +73,7 @@ def test_what_gpus_say_of_themselves(tmp_path: Path) -> None:
     }
     units = {name: list(spec.numerator_units) for name, spec in specs.items()}
     assert units == {"Memory clock": [13], "Temperature": [34], "Fan": [37], "Power": [29], "Power limit": [29]}
-    assert {spec.value_direction for spec in specs.values()} == {2}  # a reading holds from its time on
+    assert {spec.value_direction for spec in specs.values()} == {2}  # a reading is valid from its time on
 
 
 def test_processes_on_one_gpu_share_its_readings(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_processes_on_one_gpu_share_its_readings(tmp_path: Path) -> None:
 
 
 def test_the_memory_of_a_process_on_a_gpu(tmp_path: Path) -> None:
-    """All kinds of memory in the GPU count. Memory that is older than the capture is not known."""
+    """All kinds of GPU memory count. Memory that is older than the capture is unknown."""
     device, physical, pinned = 3, 128, 2
     with Capture(tmp_path / "run.bin", pid=7) as c:
         for time, operation, memory, size, gpu in (
@@ -166,7 +166,7 @@ def test_perfetto_knows_the_frequency_of_the_gpu(training: Path) -> None:
 
 
 def test_perfetto_knows_the_frequency_while_the_gpu_is_busy(training: Path) -> None:
-    """As its queries about residency, ramps and throttling ask."""
+    """Perfetto's queries about residency, ramps and throttling need it."""
     (row,) = query(
         training,
         "include perfetto module counters.intervals; include perfetto module intervals.overlap; "
@@ -184,7 +184,7 @@ def test_perfetto_knows_the_frequency_while_the_gpu_is_busy(training: Path) -> N
 
 
 def test_perfetto_knows_power_and_temperature_of_the_gpu(training: Path) -> None:
-    """By the index of the GPU that its work has."""
+    """They use the GPU index that the GPU's work has."""
     rows = query(
         training,
         "select t.name, t.unit, count(*) as n, min(c.value) as low, max(c.value) as high from gpu_counter_track t "

@@ -1,4 +1,4 @@
-"""Replayed work in a trace: where its graph nodes were created."""
+"""Replayed work in a trace: the ranges in which its graph nodes were created."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_ranges_of_creation_are_slices_around_consecutive_work(
                 c.flush()
         c.kernel(kernels[0], 2_003, 2_005, correlation=2, stream=8)
     if small:
-        # Windows of one block: graph launches go on in the next window.
+        # With windows of one block, graph launches continue in the next window.
         monkeypatch.setattr(export, "GPU_WINDOW", 1)
     trace = converted(run)
     one = [("f", 0, 48), ("a", 0, 8), ("b", 10, 38), ("c", 30, 38), ("a", 40, 48)]
@@ -74,7 +74,7 @@ def test_work_without_a_correlation_id_belongs_to_the_graph_launch_before_it(tmp
 
 
 def plain(work: list[tuple[int, int, int, int, tuple[str, ...]]]) -> Counter[tuple[int, str, int, int]]:
-    """The slices of work (stream, correlation, start, end, path), which is in the order of time, depth by depth."""
+    """The slices of work (stream, correlation, start, end, path) by depth. The work is in order of time."""
     found: Counter[tuple[int, str, int, int]] = Counter()
     for stream in {w[0] for w in work}:
         mine = [w for w in work if w[0] == stream]
@@ -123,7 +123,7 @@ def test_slices_of_random_work_are_those_of_a_plain_model(
 def test_launch_ranges_and_ranges_of_creation_have_tracks_of_their_own(tmp_path: Path) -> None:
     trace = converted(captures.replays(tmp_path / "run.bin", count=1))
     assert slices(trace, "NVTX on stream 7") == [("step", 10_100, 10_650)]
-    # Of ranges with equal times the outer one begins first. Work without a range divides them.
+    # Of ranges with equal times, the outer one starts first. Work without a range splits them.
     assert slices(trace) == [
         ("forward", 10_100, 10_382), ("layer0", 10_100, 10_281), ("attn", 10_200, 10_281), ("layer1", 10_300, 10_382),
         ("forward", 10_600, 10_650), ("layer0", 10_600, 10_650), ("attn", 10_600, 10_650),

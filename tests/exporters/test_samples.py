@@ -20,7 +20,7 @@ MEANINGS = {SM: "# of cycles with a warp", DRAM: "# of bytes read"}
 
 
 def sampled(path: Path, values: dict[int, list[tuple[int, float, float]]], *, in_blocks: bool = False) -> Path:
-    """A capture of a sampler: by device moments with the values of both counters."""
+    """A capture of a sampler. ``values`` has, by device, times with the values of both counters."""
     with Capture(path, pid=7, sampled=MEANINGS, sample_interval=100) as c:
         for device, moments in values.items():
             c.add("devices", device=device, uuid=bytes([device + 1]) * 16, name="NVIDIA H200")
@@ -34,7 +34,8 @@ def sampled(path: Path, values: dict[int, list[tuple[int, float, float]]], *, in
 
 
 class Read:
-    """The GPU counters of a trace, by GPU and name: ``values`` at times, as a value that holds from there."""
+    """The GPU counters of a trace, by GPU and name. ``values`` are pairs of a time and the value that is valid from
+    then on."""
 
     def __init__(self, path: Path) -> None:
         self.values: dict[tuple[int, str], list[tuple[int, float]]] = {}
@@ -65,7 +66,7 @@ class Read:
                     key = entry.gpu_id, names[counter.counter_id]
                     events[key].append((clocks[sequence] - ORIGIN, counter.double_value))
         for key, found in events.items():
-            # A value is that since the event before.
+            # In the trace, a value is that of the time since the previous event.
             times = [time for time, _ in found]
             assert times == sorted(times)
             self.values[key] = list(zip(times, [value for _, value in found[1:]] + [0.0], strict=True))
@@ -147,7 +148,7 @@ def test_merged_captures_keep_their_samples(tmp_path):
 
 def test_a_slice_keeps_the_samples_in_it(tmp_path):
     whole = sampled(tmp_path / "run.bin", {0: MOMENTS})
-    # From the begin of the trace, which is that of the first sample.
+    # Times count from the start of the trace, which is the first sample.
     cut(whole, tmp_path / "part.bin", Conditions(start="50ns", end="250ns"))
     with cutrace.load(tmp_path / "part.bin") as trace:
         times = {time - ORIGIN for rows in trace.blocks("counters") for time in rows["time"].tolist()}
@@ -156,7 +157,7 @@ def test_a_slice_keeps_the_samples_in_it(tmp_path):
 
 
 def test_a_slice_by_ranges_keeps_the_samples_of_the_gpu_meanwhile(tmp_path):
-    """The samples are of a process of their own."""
+    """The samples belong to a separate process."""
     with Capture(tmp_path / "program.bin", pid=1) as c:
         c.push_pop("step", 190, 310)
         c.push_pop("other", 320, 500)

@@ -1,4 +1,4 @@
-"""Perfetto's own engine reads converted traces: no errors or losses, and all slices as deep as they are."""
+"""Perfetto's own engine reads converted traces without errors and losses, and finds all slices at their depths."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from captures import DATA, Capture
 from random_captures import random_capture
 from support.traceprocessor import query
 
-#: Slices of the host with those around them, the number of events of GPUs, and errors and losses.
+#: Host slices with the slice around each, the number of GPU events, and errors and losses.
 _CONTENTS = """
 select 'slice' as kind, hex(s.name) as name, s.ts, s.dur, s.depth, hex(parent.name) as parent, parent.ts as parent_ts
 from slice s left join slice parent on s.parent_id = parent.id left join gpu_slice g on s.id = g.id where g.id is null
@@ -32,8 +32,8 @@ _SHARES = 8
 
 
 def expected(trace: Path) -> tuple[Counter[tuple[Any, ...]], int]:
-    """By hand: the slices and instants with name, begin, duration, depth, name and begin of the slice around each; and
-    the number of events of GPUs."""
+    """Compute the expected contents: the slices and instants with name, start, duration, depth, and the name and start
+    of the slice around each; and the number of GPU events."""
     found = pftrace.decode(trace)
     slices: Counter[tuple[Any, ...]] = Counter()
     for each in (*found.slices, *found.derived):
@@ -48,7 +48,7 @@ def expected(trace: Path) -> tuple[Counter[tuple[Any, ...]], int]:
 
 
 def read(trace: Path) -> tuple[Counter[tuple[Any, ...]], int]:
-    """The same from Perfetto's engine, which must count no errors and losses."""
+    """Read the same contents with Perfetto's engine, which must count no errors and losses."""
     slices: Counter[tuple[Any, ...]] = Counter()
     work = 0
     for row in query(trace, _CONTENTS):
@@ -65,7 +65,7 @@ def read(trace: Path) -> tuple[Counter[tuple[Any, ...]], int]:
 
 
 def check(capture: Path) -> Path:
-    """Convert a capture and compare both. Returns the trace."""
+    """Convert a capture and compare the expected contents with those that are read. Returns the trace."""
     trace = capture.with_suffix(".pftrace")
     cutrace.convert(capture, trace)
     assert read(trace) == expected(trace)
@@ -114,7 +114,8 @@ def test_more_moments_at_one_time_than_perfetto_keeps_open(tmp_path: Path) -> No
 
 
 def arguments(trace: Path, sql: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """The arguments of slices that a query selects as ``id`` and ``key``, by name and key, in JSON's types."""
+    """The arguments of the slices that a query selects, by name and key, with JSON types. The query has the columns
+    ``id`` and ``key``."""
     joined = f"""
     select hex(s.name) as name, chosen.key as key, hex(a.key) as argument, hex(coalesce(a.string_value, '')) as text,
     coalesce(a.int_value, a.real_value, '') as number

@@ -1,5 +1,5 @@
-"""Every record of a capture is one event of its trace with the same times, names and arguments, and the other way
-round: traces are decoded with the perfetto package and compared with the capture's tables."""
+"""Every record of a capture is one event of its trace with the same times, names and arguments, and vice versa. Traces
+are decoded with the perfetto package and compared with the capture's tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pftrace import Decoded, Slice, decode
 
 COMMITTED = sorted(captures.DATA.glob("*.bin"))
 
-#: Fields of host tables that are arguments of their events, by table; 0 stands for "left out".
+#: By host table, the fields that are arguments of its events. Arguments that are 0 are left out.
 ARGUMENTS = {
     "synchronizations": ("correlation", "stream", "event", "event_record", "context", "status", "flags"),
     "overheads": ("correlation", "kind"),

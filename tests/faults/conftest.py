@@ -26,15 +26,15 @@ def launch(count, name="k"):
     for _ in range(count):
         fakegpu.launch(name, duration_ns=1)
 """
-#: No program of these tests takes longer, unless it hangs.
+#: The time limit of a program (s). No program of these tests takes longer, unless it hangs.
 LIMIT = 60
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a program and its recording left behind.
+    """The result of a program and its recording.
 
-    :param status: of `cutrace record`: that of the program, 128 + n after signal n.
+    :param status: the exit status of `cutrace record`: that of the program, or 128 + n after signal n.
     """
 
     status: int
@@ -54,13 +54,13 @@ class Outcome:
         return out
 
     def kernels(self) -> Counter[str]:
-        """Kernels by name, those without times too."""
+        """The number of kernels by name, including kernels without times."""
         launches = np.concatenate([self.trace.kernels["launch"], self.trace.unknown("kernels")["launch"]])
         return Counter(self.trace.strings.take(self.trace.launches["name"][launches]).tolist())
 
     @property
     def info(self) -> str:
-        """What ``cutrace info`` prints of the capture."""
+        """The output of ``cutrace info`` for the capture."""
         return run("info", self.path).stdout
 
 
@@ -81,7 +81,7 @@ def environment(fake_driver: FakeDriver) -> dict[str, str]:
 def measure(environment: dict[str, str], tmp_path: Path) -> Measure:
     """Run a Python program, or a command, under ``cutrace record``, in ``tmp_path``.
 
-    ``within`` is a command that runs ``cutrace record``; without ``recorder`` the program is run by itself.
+    ``within`` is a command that runs ``cutrace record``. Without ``recorder``, the program runs without cutrace.
     """
 
     def measured(

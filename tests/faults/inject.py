@@ -1,7 +1,7 @@
-"""Faults of the system under a recording, for measured programs: ``import inject``.
+"""Faults of the system, for programs that are recorded: ``import inject``.
 
-They come through ``libfaults.so`` (tests/native/fake_system.cpp), which the program is started with, and strike what
-the collector does with its file, and the REALTIME clock.
+The program is started with ``libfaults.so`` (tests/native/fake_system.cpp), which injects them. They affect the
+collector's file operations and the REALTIME clock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _faults() -> ctypes.CDLL:
 
 
 def writes_fail(error: int, *, before: int = 0, count: int = 1 << 40) -> None:
-    """After ``before`` good writes, ``count`` writes fail with this errno."""
+    """Let ``before`` writes succeed, then fail ``count`` writes with this errno."""
     _faults().fault_writes(error, ctypes.c_int64(before), ctypes.c_int64(count))
 
 
@@ -28,42 +28,42 @@ def writes_work() -> None:
 
 
 def writes_are_short(bytes: int) -> None:
-    """Limit the bytes of a write."""
+    """Limit the number of bytes of each write."""
     _faults().fault_short_writes(ctypes.c_uint64(bytes))
 
 
 def writes_are_interrupted(count: int) -> None:
-    """Fail the next writes with EINTR."""
+    """Fail the next ``count`` writes with EINTR."""
     _faults().fault_interrupted_writes(ctypes.c_int64(count))
 
 
 def writes_are_slow(bytes_per_second: int) -> None:
-    """0: as fast as the disk."""
+    """Limit the speed of writes; 0 removes the limit."""
     _faults().fault_slow_writes(ctypes.c_uint64(bytes_per_second))
 
 
 def truncates_fail(error: int) -> None:
-    """Cutting a file back fails with this errno; emptying one still works."""
+    """Fail with this errno when a file is cut back. Emptying a file still works."""
     _faults().fault_truncates(error)
 
 
 def close_fails(error: int) -> None:
-    """Closing a capture fails with this errno (and closes it)."""
+    """Fail with this errno when a capture is closed. It is closed nevertheless."""
     _faults().fault_closes(error)
 
 
 def copies(error: int = 0, milliseconds: int = 0) -> None:
-    """Copying to a dump takes so long, and fails with this errno unless it is 0."""
+    """Let copying to a dump take this long, and fail with this errno unless it is 0."""
     _faults().fault_copies(error, ctypes.c_uint(milliseconds))
 
 
 def copies_are_held(on: bool = True) -> None:
-    """Copying to a dump waits until this is off again."""
+    """Let copying to a dump wait until this is switched off."""
     _faults().fault_hold_copies(ctypes.c_bool(on))
 
 
 def copies_begun() -> int:
-    """The number of copies to dumps that have begun."""
+    """The number of started copies to dumps."""
     library = _faults()
     library.fault_copies_begun.restype = ctypes.c_uint64
     return int(library.fault_copies_begun())

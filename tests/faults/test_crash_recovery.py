@@ -1,4 +1,4 @@
-"""A short run of benchmarks/crash_recovery.py; the long one's result is in benchmarks/results."""
+"""A short run of benchmarks/crash_recovery.py. The result of a long run is in benchmarks/results."""
 
 from __future__ import annotations
 

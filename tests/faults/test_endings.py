@@ -1,4 +1,4 @@
-"""The ends of Python programs, on the fake GPU. Those of C++ programs: tests/native/test_endings.cpp."""
+"""The endings of Python programs, on the fake GPU. tests/native/test_endings.cpp tests those of C++ programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENDINGS = {
     "os.kill(os.getpid(), signal.SIGKILL)": 128 + signal.SIGKILL,
     "os.kill(os.getpid(), signal.SIGTERM)": 128 + signal.SIGTERM,
     "signal.signal(signal.SIGINT, signal.SIG_DFL); os.kill(os.getpid(), signal.SIGINT)": 128 + signal.SIGINT,
-    # Python ends with SIGINT after a KeyboardInterrupt that nobody caught, and so without C's exit handlers.
+    # After an uncaught KeyboardInterrupt Python ends by SIGINT, so C's exit handlers do not run.
     "os.kill(os.getpid(), signal.SIGINT); time.sleep(5)": 128 + signal.SIGINT,
 }
 

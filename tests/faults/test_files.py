@@ -1,4 +1,4 @@
-"""Faults of the file while it is written."""
+"""Faults of the file while it is being written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FULL = "No space left on device"
 
 
 def busy(fault: str, after: str = "") -> str:
-    """A program that launches for half a second, with a fault in the middle, when a part is written."""
+    """A program that launches for half a second. In the middle, when a part is written, a fault occurs."""
     return f"""
 fakegpu.init()
 for i in range({KERNELS // 50}):
@@ -32,10 +32,10 @@ fakegpu.synchronize()
 
 
 def accounted(outcome: Outcome, launches: int = KERNELS) -> None:
-    """Each kernel, each launch and the final wait is in the capture once or counted as lost."""
+    """Check that each kernel, each launch and the final wait is in the capture once, or counted as lost."""
     trace = outcome.trace
     recorded = len(trace.kernels) + len(trace.api_calls)
-    # Of other rows, such as clock snapshots, some may be lost too.
+    # Other rows, such as clock snapshots, may be lost, too.
     ours = ("kernels", "api_calls", "activity records")
     lost = sum(loss.count for loss in trace.quality.losses if loss.detail in ours)
     assert recorded + lost == 2 * launches + 1
@@ -71,7 +71,7 @@ shift
 def test_a_real_file_system_that_is_full(measure: Measure, tmp_path: Path) -> None:
     room = tmp_path / "room"
     room.mkdir()
-    # A mount of its own, gone with the process; the capture is copied out.
+    # The mount exists only for the process. The capture is copied out of it.
     within = ["unshare", *(() if os.getuid() == 0 else ("-r",)), "-m", "sh", "-c", TMPFS, "sh", str(room)]
     if subprocess.run([*within, "true"], capture_output=True).returncode:
         pytest.skip("no rights to mount a small file system; the tests with injected faults cover the collector")
@@ -85,7 +85,7 @@ def test_a_real_file_system_that_is_full(measure: Measure, tmp_path: Path) -> No
 
 
 def test_a_limit_on_the_size_of_files_does_not_end_the_program(measure: Measure) -> None:
-    # A program that writes too large a file gets SIGXFSZ, which kills it; a recording must not bring that on.
+    # SIGXFSZ kills a program that writes too large a file. A recording must not cause it.
     limits = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, resource.RLIM_INFINITY))\n"
     reset = "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
     lift = limits.format("resource.RLIM_INFINITY")
@@ -151,7 +151,8 @@ def test_interrupted_and_short_writes_lose_nothing(measure: Measure) -> None:
 
 
 def test_a_torn_block_that_cannot_be_cut_off_is_stepped_over(measure: Measure) -> None:
-    # Half a block, then a full disk, and no way to cut the file back: what follows is still found.
+    # Half a block is written, then the disk is full, and the file cannot be cut back. The following blocks must be
+    # found.
     fault = """inject.writes_are_short(100); inject.writes_fail(errno.ENOSPC, before=1, count=1)
         inject.truncates_fail(errno.EIO)
         launch(50); time.sleep(0.3)
@@ -216,7 +217,7 @@ print(json.dumps([launched, longest, growth]))
 
 
 def test_a_writer_slower_than_the_program_holds_nobody_up(measure: Measure) -> None:
-    """Three seconds; ``CUTRACE_LONG`` says how many instead."""
+    """Lasts three seconds, or the number of seconds in ``CUTRACE_LONG``."""
     seconds = float(os.environ.get("CUTRACE_LONG", 3))
     outcome = measure(SLOW, seconds, options=["--max-memory", "8MiB"])
     assert outcome.status == 0

@@ -1,4 +1,4 @@
-"""Processes that start others, and more than one recording in a process."""
+"""Processes that start other processes, and several recordings in a process."""
 
 from __future__ import annotations
 
@@ -239,7 +239,8 @@ launch(10)
 
 
 def test_injection_and_a_start_in_process_at_the_same_moment(measure: Measure) -> None:
-    # The driver injects at cuInit() on one thread while another starts a recording: one of them, not both, nor neither.
+    # The driver loads the collector in cuInit() on one thread while another thread starts a recording. Exactly one of
+    # them must succeed.
     program = """
 from cutrace.collect.library import collector
 barrier = threading.Barrier(2)
@@ -276,7 +277,7 @@ print(json.dumps(refused))
 
 
 def test_two_copies_of_the_collector(measure: Measure, tmp_path: Path) -> None:
-    """Two environments, each with a cutrace: the copy that comes second gets no GPU work, and says who has it."""
+    """Two environments each have cutrace. The second copy gets no GPU work, and says which copy gets it."""
     copy = shutil.copy(collector_path(), tmp_path / "libcutrace_collector.so")
     program = """
 launch(10)
@@ -338,7 +339,7 @@ def test_a_library_with_nvtx_that_is_closed_again(measure: Measure, tmp_path: Pa
     headers = subprocess.run([sys.executable, root / "cmake" / "find_headers.py"], capture_output=True, text=True)
     includes = [f"-I{folder}" for folder in headers.stdout.strip().split(";")]
     (tmp_path / "plugin.cpp").write_text(LIBRARY)
-    # Without unique symbols, which would keep the library from being closed.
+    # Unique symbols would prevent the library from being closed.
     build = ["c++", "-shared", "-fPIC", "-fno-gnu-unique", *includes, "plugin.cpp", "-o", "plugin.so", "-ldl"]
     subprocess.run(build, cwd=tmp_path, check=True)
     program = """

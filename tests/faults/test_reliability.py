@@ -1,4 +1,4 @@
-"""docs/internals/reliability.md names tests that exist."""
+"""The tests that docs/internals/reliability.md names exist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = {
 
 
 def named_tests(row: list[str]) -> list[tuple[str, str]]:
-    """The tests that a row names as ``kind:file.test``: the path of the file, and the name of the test."""
+    """The tests that a row names as ``kind:file.test``: the path of the file and the name of the test."""
     found = re.findall(r"`([nfgt]):(\w+)\.(\w+)`", row[1])
     return [(NAMES[kind].format(file), test) for kind, file, test in found]
 

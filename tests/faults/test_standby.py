@@ -1,6 +1,6 @@
-"""Processes on standby, on the fake GPU: attaching to them in a row, and every way in which it can go wrong.
+"""Processes on standby, on the fake GPU: attaching to them repeatedly, and every way in which this can go wrong.
 
-The protocol under sanitizers: tests/native/test_standby.cpp.
+tests/native/test_standby.cpp tests the protocol under sanitizers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cutrace.collect import standby
 from faults.conftest import LIMIT, PRELUDE
 from support import cutrace as run
 
-#: Executes what the test sends, a line of Python each, and answers each line.
+#: Executes the lines of Python that the test sends, and answers each of them.
 OBEDIENT = (
     PRELUDE
     + """
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="standby is for 
 
 
 class Program:
-    """A program on standby that does what the test says."""
+    """A program on standby that executes lines from the test."""
 
     def __init__(
         self, environment: dict[str, str], folder: Path, options: Sequence[str], text: str, within: Sequence[str]
@@ -55,7 +55,7 @@ class Program:
         self.folder = folder
 
     def do(self, line: str) -> object:
-        """Have the program execute a line, and return what the line assigns to ``answer``."""
+        """Let the program execute a line. Returns the value that the line assigns to ``answer``."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(line) + "\n")
@@ -69,7 +69,7 @@ class Program:
         self._process.send_signal(number)
 
     def end(self) -> int:
-        """End the program in order; returns its status."""
+        """Let the program end with its exit handlers. Returns its exit status."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -89,7 +89,7 @@ Arm = Callable[..., Program]
 
 @pytest.fixture
 def arm(environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Arm]:
-    """Start a program under ``cutrace arm``, in a world in which no other process is on standby."""
+    """Start a program under ``cutrace arm``, in an environment in which no other process is on standby."""
     runtime = tmp_path / "runtime"
     runtime.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
@@ -134,7 +134,7 @@ def the_only_process() -> cutrace.collect.StandbyProcess:
 
 
 def attaching(program: Program, *options: str) -> subprocess.Popen[str]:
-    """``cutrace attach``, once it records."""
+    """Start ``cutrace attach`` and wait until it records."""
     command = [sys.executable, "-m", "cutrace", "attach", str(program.pid), *options]
     attacher = subprocess.Popen(command, cwd=program.folder, text=True, stderr=subprocess.PIPE)
     assert attacher.stderr is not None
@@ -142,7 +142,7 @@ def attaching(program: Program, *options: str) -> subprocess.Popen[str]:
     return attacher
 
 
-# ---- what it is for ----
+# ---- attaching ----
 
 
 def test_several_attachments_in_a_row_are_complete(arm: Arm, tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_the_command_says_what_it_records_and_what_it_has(arm: Arm) -> None:
 
 
 def test_calls_that_outlast_the_end_are_named_by_each_verb(arm: Arm, tmp_path: Path) -> None:
-    """CUPTI keeps the buffer of a thread inside a call, with the calls that it made before."""
+    """CUPTI keeps the buffer of a thread that is inside a call. The buffer has the earlier calls of the thread."""
     program = arm()
     attacher = attaching(program, "-o", "run.bin")
     program.do("fakegpu.hold_buffer(True)")
@@ -309,7 +309,7 @@ def test_it_ends_after_a_time(arm: Arm) -> None:
     assert program.end() == 0
 
 
-#: Launches in a thread until it is told to end.
+#: Launches in a thread until it is told to stop.
 LAUNCHING = """
 import threading
 over = threading.Event()
@@ -442,7 +442,7 @@ def test_a_signal_dumps_the_newest_rows(arm: Arm) -> None:
 
 
 def test_a_signal_that_another_thread_takes_dumps_the_newest_rows(arm: Arm) -> None:
-    """Libraries have threads that take signals: NumPy's, for example."""
+    """Some libraries have threads that handle signals; NumPy is an example."""
     program = arm("--last", "1m")
     attacher = attaching(program)
     program.launch(20)
@@ -558,7 +558,7 @@ def test_a_recording_of_the_program_itself_is_not_disturbed(arm: Arm, tmp_path: 
         cutrace.attach(program.pid, tmp_path / "run.bin").start()
     program.do("own.stop()")
     assert kernels(tmp_path / "own.bin") == {"k": 4}
-    # And the other way round: the program may end a recording, which is complete then.
+    # Conversely, the program may end a recording, which is then complete.
     with cutrace.attach(program.pid, tmp_path / "run.bin"):
         program.launch(6)
         program.do("from cutrace.collect.library import collector; collector().stop()")
@@ -607,7 +607,7 @@ def test_another_tool_that_holds_cupti_is_named(arm: Arm, tmp_path: Path) -> Non
     assert not list(tmp_path.glob(".run*"))
 
 
-# ---- whom it refuses ----
+# ---- refused users ----
 
 
 def absence(pid: int) -> str:
@@ -645,7 +645,7 @@ def test_another_user(arm: Arm, tmp_path: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
 
     def knock() -> bytes:
-        """What another user hears at the socket."""
+        """Connect to the socket as another user. Returns the answer."""
         knocking = (
             f"import os, socket; os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})\n"
             f"s = socket.socket(socket.AF_UNIX); s.connect({f'/proc/self/cwd/{path.name}'!r})\n"
@@ -653,16 +653,16 @@ def test_another_user(arm: Arm, tmp_path: Path) -> None:
         )
         return subprocess.run([sys.executable, "-c", knocking], cwd=folder, capture_output=True, timeout=LIMIT).stdout
 
-    assert knock() == b""  # no way in
-    for parent in (folder, *folder.parents):  # the folders are open to all by somebody's mistake
+    assert knock() == b""  # the folders cannot be entered
+    for parent in (folder, *folder.parents):  # somebody opens the folders to all users by mistake
         if parent.stat().st_uid == 0 and parent != Path("/"):
             parent.chmod(parent.stat().st_mode | 0o055)
     path.chmod(0o777)
-    assert knock() == b"b''\n"  # closed without a word
+    assert knock() == b"b''\n"  # closed without an answer
     path.chmod(0o700)
     folder.chmod(0o700)
     assert the_only_process().state == "asleep"
-    # Root asks for a recording that belongs to the user.
+    # Root requests a recording that belongs to the user.
     other = subprocess.Popen(["sleep", "60"], user=nobody, group=nobody, extra_groups=[])
     try:
         eventually(lambda: Path(f"/proc/{other.pid}").stat().st_uid == nobody)
@@ -679,7 +679,7 @@ def test_a_folder_that_others_can_enter_is_not_used(arm: Arm, tmp_path: Path) ->
     monkeyed = arm("--max-memory", "8MiB", TMPDIR=str(tmp_path))
     assert not list(folder.iterdir())
     assert Path(f"/tmp/cutrace-{os.geteuid()}").stat().st_mode & 0o777 == 0o700
-    # The other folder is found by a program that has no XDG_RUNTIME_DIR.
+    # A program without XDG_RUNTIME_DIR uses the other folder.
     assert list(Path(f"/tmp/cutrace-{os.geteuid()}").glob(f"{monkeyed.pid}-*"))
     assert monkeyed.end() == 0
     assert not list(Path(f"/tmp/cutrace-{os.geteuid()}").glob(f"{monkeyed.pid}-*"))
@@ -776,7 +776,7 @@ def test_strange_peers(arm: Arm, tmp_path: Path) -> None:
         peer(b"\0\n\n\n \n stop\nSTART\nstart output=\nstop \ndump\nstatus\n" * 10)
         talker = peer(b"x" * 200_000)
         talker.shutdown(socket.SHUT_WR)
-        reader = peer(b"status\n" * 3000)  # and never reads
+        reader = peer(b"status\n" * 3000)  # a reader that never reads
         for _ in range(100):
             peer(b"").close()
         silent = [peer(b"") for _ in range(20)]
@@ -798,7 +798,7 @@ def test_a_program_that_closes_all_descriptors(arm: Arm, tmp_path: Path) -> None
     for _ in range(2):
         program.do("os.closerange(3, 2000)")
         assert reachable(program.pid, tmp_path, lambda: program.launch(3))
-    # In the middle of a recording: the connection is lost, the capture is complete.
+    # In the middle of a recording, the connection is lost, but the capture is complete.
     attachment = cutrace.attach(program.pid, tmp_path / "run.bin")
     attachment.start()
     program.launch(30)
@@ -855,7 +855,7 @@ def test_forked_children_do_not_answer_for_their_parent(arm: Arm, tmp_path: Path
     eventually(lambda: the_only_process().rows >= 80)
     assert the_only_process().pid == program.pid
     program.kill()
-    # The child has no copy of the connection: the attacher sees the end of the parent.
+    # The child has no copy of the connection, so the attacher notices the end of the parent.
     assert attachment.wait(f"{LIMIT}s")
     attachment.stop()
     os.kill(int(str(child)), signal.SIGKILL)
@@ -934,7 +934,7 @@ def test_a_program_that_replaces_itself(arm: Arm, tmp_path: Path) -> None:
     with cutrace.attach(program.pid, tmp_path / "run.bin") as attachment:
         program.launch(5)
         eventually(lambda: the_only_process().rows >= 10)
-        # The answer to this line comes from the new program.
+        # The new program answers this line.
         program.do("print(0, flush=True); os.execv(sys.executable, [sys.executable, '-c', program])")
         assert attachment.wait(f"{LIMIT}s")
     assert kernels(tmp_path / "run.bin") == {"k": 5}

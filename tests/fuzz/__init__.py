@@ -1,4 +1,4 @@
-"""Fuzzing: see docs/internals/fuzzing.md. ``python -m fuzz`` (from ``tests``) runs the Python targets."""
+"""Fuzzing; docs/internals/fuzzing.md describes it. ``python -m fuzz`` (in ``tests``) runs the Python targets."""
 
 from __future__ import annotations
 

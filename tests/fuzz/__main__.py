@@ -1,7 +1,7 @@
 """Run the Python fuzz targets: ``cd tests && python -m fuzz --seconds 60``.
 
-Failing inputs are kept under ``--artifacts``, their tracebacks are printed, and the exit status is 1. After a native
-crash or a hang, the input is in ``current-TARGET`` there.
+Failing inputs are kept in ``--artifacts``, their tracebacks are printed, and the exit status is 1. After a native crash
+or a hang, the input is there in ``current-TARGET``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pathlib import Path
 
 from . import TARGETS
 
-#: Seconds after which a hanging process ends, with the stacks of all threads.
+#: Seconds after which a hanging process is ended, with the stacks of all threads.
 PATIENCE = 60
-#: The memory limit of the process (bytes). Memory use out of proportion to an input exceeds it.
+#: The memory limit of the process (bytes). An input that needs far too much memory exceeds it.
 ADDRESS_SPACE = 6 << 30
 
 

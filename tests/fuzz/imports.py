@@ -1,4 +1,5 @@
-"""Broken files of other tools. Every import ends with a trace of valid references and a balanced account, or with
+"""Damaged files of other tools. Every import ends with a trace of valid references and a balanced account, or with
+:class:`CutraceError`.
 :class:`CutraceError`."""
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cutrace.runbin import TABLES, Writer
 
 from .targets import DATA, Target, in_range
 
-#: Unusual numbers and texts.
+#: Unusual numbers and strings.
 _VALUES = (
     None, 0, -1, 1, 2**31, 2**32, 2**53, 2**63 - 1, -(2**63), 0.5, -1e300, 1e300, float("inf"), "", "text", "12", "-1",
     "\0", "\ud7ff", "x" * 3000, b"", b"\xff\xfe", b"\0" * 16, '{"a": 1}', "[" * 500,
@@ -94,7 +95,7 @@ class Json(Imports):
         for path in sorted(DATA.glob("kineto-*.json.gz")):
             text = gzip.decompress(path.read_bytes())
             events = text.index(b'"traceEvents"')
-            # Its metadata, and events from its beginning, middle and end.
+            # The metadata, and events from the start, the middle and the end of the file.
             for part in range(4):
                 at = text.find(b'{\n    "ph"', events + part * (len(text) - events) // 5)
                 to = text.rfind(b"},", at, at + 9000)
@@ -190,7 +191,7 @@ class Traces(Imports):
             writer.string("a")
         path = self.folder / "seed.pftrace"
         foreign = []
-        # Also with slices, counters and arguments, which recordings do not have.
+        # Traces with slices, counters and arguments, which recordings do not have.
         for i, data in enumerate(Json(self.folder).seeds()):
             foreign.append(self.folder / f"seed{i}.json")
             foreign[-1].write_bytes(data)

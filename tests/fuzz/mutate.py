@@ -1,4 +1,5 @@
-"""Mutations of captures. Most mutations update the checksums, so that readers see wrong data, not a wrong checksum."""
+"""Mutations of captures. Most of them update the checksums, so that readers meet wrong data and not a wrong
+checksum."""
 
 from __future__ import annotations
 
@@ -104,7 +105,7 @@ def _rows(rng: random.Random, block: Block) -> Block:
 
 
 def _more_rows(rng: random.Random, block: Block) -> Block:
-    """Repeat the rows of a block many times, different in one field."""
+    """Repeat the rows of a block many times, with different values of one field."""
     table = _table(block)
     if table is None:
         return block
@@ -123,7 +124,7 @@ def _bytes(rng: random.Random, block: Block) -> Block:
 
 
 def _resized(rng: random.Random, block: Block) -> Block:
-    """Make the payload longer or shorter than the header says, or change the header instead."""
+    """Make the payload longer or shorter than the header says, or change the size in the header."""
     data = block.payload
     data = data[: rng.randrange(len(data) + 1)] if rng.random() < 0.5 else data + rng.randbytes(rng.randrange(64))
     fields: dict[str, Any] = {"payload": data}
@@ -142,7 +143,7 @@ def _header(rng: random.Random, block: Block) -> Block:
 
 
 def _value(rng: random.Random, depth: int = 0) -> Any:
-    """Any JSON."""
+    """A random JSON value."""
     kind = rng.randrange(9 if depth < 3 else 7)
     if kind == 7:
         return [_value(rng, depth + 1) for _ in range(rng.randrange(4))]
@@ -161,7 +162,7 @@ def _value(rng: random.Random, depth: int = 0) -> Any:
 
 
 def _description(rng: random.Random, block: Block) -> Block:
-    """Change the process description: other values of keys, invalid layouts."""
+    """Change the process description: other values of its keys, or invalid layouts."""
     try:
         info = json.loads(block.payload)
     except (ValueError, RecursionError):
@@ -195,7 +196,7 @@ def _description(rng: random.Random, block: Block) -> Block:
 
 
 def _strings(rng: random.Random, block: Block) -> Block:
-    """Change ids, lengths and texts of a strings block."""
+    """Change the ids, lengths and characters of a strings block."""
     if len(block.payload) < 8 * block.rows or not block.rows:
         return _bytes(rng, block)
     pairs = np.frombuffer(block.payload, "<u4", 2 * block.rows).reshape(-1, 2).copy()
@@ -215,7 +216,7 @@ _OF_KIND: dict[int, Callable[[random.Random, Block], Block]] = {PROCESS_BLOCK: _
 def capture(rng: random.Random, seeds: list[list[Block]]) -> bytes:
     """A seed with some mutations, as a capture."""
     blocks = list(rng.choice(seeds))
-    if len(blocks) > 12 and rng.random() < 0.7:  # smaller ones are read faster
+    if len(blocks) > 12 and rng.random() < 0.7:  # smaller captures are read faster
         kept = sorted(rng.sample(range(2, len(blocks)), 10))
         blocks = blocks[:2] + [blocks[i] for i in kept]
     for _ in range(rng.choice((1, 1, 2, 3, 6, 12))):
@@ -236,7 +237,7 @@ def capture(rng: random.Random, seeds: list[list[Block]]) -> bytes:
         elif kind < 0.92:
             other = rng.randrange(len(blocks))
             blocks[at], blocks[other] = blocks[other], blocks[at]
-        elif kind < 0.96:  # a part of it as another process
+        elif kind < 0.96:  # a part of the capture as another process
             instance = rng.getrandbits(64)
             blocks += [replace(block, instance=instance) for block in rng.choice(seeds)[:8]]
         else:

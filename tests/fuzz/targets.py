@@ -1,8 +1,8 @@
-"""What is fuzzed in Python, and what has to hold for every input: nothing but :class:`CutraceError` comes out, time and
-memory are in proportion to the input, and what was understood is well formed.
+"""The Python fuzz targets, and the conditions for every input: only :class:`CutraceError` may be raised, time and
+memory are proportional to the input, and the result is well formed.
 
-A target makes an input of a random generator and takes it apart again; an input is bytes, so that one that failed can
-be kept as a file.
+A target makes an input from a random generator, and checks it. An input is bytes, so that a failing one can be kept as
+a file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from cutrace.trace.strings import StringTable
 from . import mutate
 
 DATA = Path(__file__).parents[1] / "data"
-#: The limits of an input: seconds and bytes, and additional ones for each byte of it.
+#: The limits of an input in seconds and bytes: a constant, and an addition for each byte of the input.
 SECONDS, SECONDS_A_BYTE = 3.0, 100e-6
 BYTES, BYTES_A_BYTE = 96 << 20, 400
 
@@ -64,7 +64,7 @@ class Target(ABC):
     def check(self, data: bytes) -> None: ...
 
     def run(self, data: bytes, *, memory: bool = False) -> None:
-        """Run one input within its limits. With ``memory``, measure memory too, which is slow."""
+        """Run one input within its limits. With ``memory``, also measure memory, which is slow."""
         if memory:
             tracemalloc.start()
         started = time.process_time()
@@ -80,7 +80,7 @@ class Target(ABC):
 
 
 def in_range(trace: cutrace.Trace, table: TableLayout, rows: np.ndarray) -> None:
-    """Check that the references of rows are valid."""
+    """Check that all references in rows are valid."""
     if not len(rows):
         return
     sizes = {kind: len(trace.table(name)) for kind, name in REFERRED.items()}
@@ -93,8 +93,8 @@ def in_range(trace: cutrace.Trace, table: TableLayout, rows: np.ndarray) -> None
 
 
 class Captures(Target):
-    """Any bytes as a capture: every table, the quality, the figures, the windows and their metrics, the conversion, and
-    the printing commands."""
+    """Any bytes as a capture. Checks every table, the quality, the figures, the windows and their metrics, the
+    conversion, and the printing commands."""
 
     name = "capture"
 
@@ -148,7 +148,7 @@ class Captures(Target):
 
 
 class Reading(Captures):
-    """Any bytes as a capture: opening it and reading its tables only, which runs many more inputs."""
+    """Any bytes as a capture. Only opens it and reads its tables, which runs many more inputs."""
 
     name = "reader"
 
@@ -181,7 +181,7 @@ def _status(arguments: list[str]) -> object:
 
 
 class GoldenFiles(Target):
-    """Any text as a golden file: refused with file and line, or unchanged after writing and reading it."""
+    """Any string as a golden file. It is refused with file and line, or is unchanged after reading and writing it."""
 
     name = "golden"
 
@@ -259,7 +259,7 @@ class _Marked:
 
 
 class Marks(Target):
-    """Marks in any order, of any processes and threads, with any texts. The windows must lie inside the capture and
+    """Marks in any order, in any processes and threads, with any strings. The windows must lie inside the capture and
     hold exactly the marks inside them."""
 
     name = "marks"

@@ -1,4 +1,4 @@
-"""A short run of each Python fuzz target, and all inputs that failed once. docs/internals/fuzzing.md describes the long
+"""A short run of each Python fuzz target, and all inputs that ever failed. docs/internals/fuzzing.md describes the long
 runs and the native targets."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from . import TARGETS
 from .targets import Captures
 
 INPUTS = sorted(Path(__file__).with_name("inputs").iterdir())
-#: Inputs of each target: `tox -e fuzz` runs many more.
+#: The number of inputs of each target. `tox -e fuzz` runs many more.
 ROUNDS = {
     "capture": 5, "reader": 20, "json": 20, "database": 5, "pftrace": 10, "golden": 20,
     "marks": 40,

@@ -32,7 +32,7 @@ def compared(a: Path, b: Path, **rules) -> CaptureComparison:
 
 
 def capture(path: Path, *, kernels: int = 12, duration: int = 10_000, grid: int = 8, copy: int = 4096, **more) -> Path:
-    """A program that launches a kernel some times and copies once."""
+    """A program that launches a kernel ``kernels`` times and copies once."""
     with Capture(path) as c:
         k = c.launch("_Z4axpyPf", grid=(grid, 1, 1), block=(64, 1, 1), **more.get("launch", {}))
         c.memcpy(100, 600, copy, correlation=100)
@@ -100,7 +100,7 @@ def test_configurations_count_by_how_often_they_occur(tmp_path):
         return tmp_path / name
 
     assert row(compared(of("a", 3, 1), of("b", 2, 2)), "kernels", "k").aspects == {Aspect.LAUNCHES}
-    # With more launches, more of each configuration is a difference of counts only.
+    # If the number of launches differs, more launches of each configuration are only a difference of counts.
     assert row(compared(of("c", 2, 2), of("d", 3, 2)), "kernels", "k").aspects == {Aspect.COUNTS}
     gone = row(compared(of("e", 2, 2), of("f", 4, 0)), "kernels", "k")
     assert gone.aspects == {Aspect.LAUNCHES}
@@ -122,7 +122,7 @@ def test_slower_kernels_fail_only_when_that_is_asked_for(tmp_path):
     assert not found.failed
     assert compared(a, b, fail_on=frozenset({Aspect.TIME})).failed
     assert not compared(a, b, fail_on=frozenset({Aspect.TIME}), tolerance={Aspect.TIME: 1.0}).changes
-    # A faster time is a change but does not fail.
+    # A faster time is a change, but it does not fail.
     found = compared(b, a, fail_on=frozenset({Aspect.TIME}))
     assert [r.details for r in found.changes] == [("faster",)]
     assert not found.failed

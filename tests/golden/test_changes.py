@@ -1,4 +1,4 @@
-"""Writing of golden files: all changes of a run at once, and candidates that are accepted later."""
+"""Writing of golden files: all changes of a run are written at once, and candidates are accepted later."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_order_is_that_of_lines_then_of_natural_names_whatever_came_first(
     lines = LINES if known_lines else {}
     changes = {name: change(root, f"{MODULE}::{name}", line=lines.get(name.split("[")[0], 0)) for name in arrival}
     ordered = SOURCE if known_lines else sorted(SOURCE, key=["test_a", *SOURCE[1:4], "test_z"].index)
-    # A second run, of all tests, puts those that the first one lacked in their places.
+    # A second run has all tests. It puts those that the first run lacked in their places.
     write_changes([changes[name] for name in arrival if name in first])
     write_changes(changes.values())
     assert ids(root) == ordered
@@ -175,7 +175,7 @@ def test_two_modules_cannot_share_a_file(root):
 
 
 def candidate(proposed: Path, root: Path, *, environment: str = "sm_90", **changed: Any) -> Path:
-    """A candidate that was compared with the current golden file."""
+    """Write a candidate that was compared with the current golden file."""
     path = golden_path(root, TEST)
     old = read(path).tests.get(NAME) if path.exists() else None
     wanted = change(root, environment=environment, before=digest(old, environment), **changed)
@@ -230,7 +230,7 @@ def test_what_changed_in_another_environment_or_of_another_test_makes_nothing_st
 
 def test_candidates_of_two_environments_are_accepted_one_after_the_other(tmp_path, root):
     put(root, entry())
-    for name in ("sm_80", "sm_120"):  # both ran with the same golden file
+    for name in ("sm_80", "sm_120"):  # both environments ran with the same golden file
         candidate(tmp_path / name, root, environment=name, kernels={f"{name}_gemm": 1})
     for name in ("sm_80", "sm_120"):
         accept(tmp_path / name, root)
@@ -335,7 +335,7 @@ def test_a_new_test_stands_where_it_stands_in_its_source(root, tmp_path):
 
 @pytest.fixture
 def update(root, tmp_path):
-    """Updates the golden file of a module with these tests, each a function with its metrics."""
+    """Updates the golden file of a module. A test is a function, and has metrics."""
 
     def update(**tests: dict[str, int]) -> str:
         source = tmp_path / MODULE

@@ -1,4 +1,4 @@
-"""The machine code of kernels in golden files: comparison, updates, files, and errors."""
+"""The machine code of kernels in golden files: comparison, updates, files and errors."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_code_that_is_not_known_is_never_equal(word):
     free = row(against(golden(), coded({**CODE, "softmax_fwd": (word,)}), rules=Rules()))
     assert free is not None
     assert free.verdict is Verdict.NEW
-    # Nor is it where the golden file has none of it.
+    # Code is not compared if the golden file has no code of this kernel.
     without = {"vectorized_elementwise": (FILL,)}
     assert against(golden(coded(without)), coded({**without, "softmax_fwd": (word,)})).unverified
 
@@ -227,7 +227,7 @@ def test_an_update_without_code_keeps_what_there_is():
 
 
 def verdict(before: Entry | None, update: str, gate: str = "work", *runs: Metrics) -> Any:
-    """The decision in a session that records code."""
+    """The decision on a test in a session that records code."""
     expected = Expectation(Rules(parse_gate(gate)), Path("golden/test_a.toml"), entry=before)
     settings = GateSettings(parse_update(update) if update else None)
     measured = [MeasuredRun(one, "sm_90") for one in runs or (coded(CHANGED),) * 3]

@@ -1,4 +1,4 @@
-"""Comparison of runs with a golden file: its rows, and which of them fail."""
+"""Comparison of runs with a golden file: the rows of the result, and which of them fail."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from support.measured import FACTS, NOTHING, entry, run
 
 MIB = 1 << 20
 ALL = frozenset({"work", "state", "counter", "time"})
-#: The gate with which less work fails too.
+#: The gate with which less work also fails.
 LESS_TOO = parse_gate("work,counter,less")
 KERNELS = {"softmax_fwd": 1, "vectorized_elementwise": 2}
 
@@ -40,7 +40,7 @@ def against(before: Entry, *runs: Metrics, on: str = "sm_90", **rules: Any) -> C
 
 
 def by_hand(**values: Any) -> Entry:
-    """An entry as edited by a user."""
+    """An entry as a user edits it."""
     return {"sm_90": Observed({"": values})}
 
 
@@ -448,7 +448,7 @@ def test_a_limit_of_a_counter_that_was_not_counted_fails():
     assert [row.detail for row in limits([run()], {"default_stream_work": 5}).rows if row.failed] == ["not measured"]
 
 
-# What rose
+# Metrics that rose
 
 
 def test_names_that_rose_have_their_amounts():
@@ -462,7 +462,7 @@ def test_names_that_rose_have_their_amounts():
 
 
 def test_names_that_are_unknown_in_this_environment_did_not_rise():
-    """In another environment only kernels of the project itself have golden amounts."""
+    """In another environment, only kernels of the project itself have golden amounts."""
     before = {"sm_80": Observed({"": {"kernel_launches": {"own_a": 1, "gemm_80": 1}}})}
     rows = differing(against(before, run(kernels={"own_a": 2, "gemm_90": 1}), own=("own_*",)))
     assert increases(rows["kernel_launches"]) == {"own_a": (1, 2)}

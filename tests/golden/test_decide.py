@@ -1,4 +1,4 @@
-"""The verdict on a test: its state, whether it fails, which runs it asks for, and what is written."""
+"""The verdict on a test: its state, whether it fails, the runs that it asks for, and what is written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ FOLDER = Path("/project")
 EXPECTED = Expectation(Rules(), FOLDER / "golden/test_a.toml")
 CHECK = GateSettings(folder=FOLDER)
 UPDATE = GateSettings(Update(), folder=FOLDER)
-#: Runs of the test: as in its golden file, with a kernel more, without GPU work, with lost records, slower.
+#: Runs of the test: equal to its golden file, with an additional kernel, without GPU work, with lost records, and
+#: slower.
 SAME = run()
 MORE = run(kernels={"softmax_fwd": 1, "vectorized_elementwise": 2, "cast": 1})
 LESS = run(kernels={"softmax_fwd": 1})
@@ -52,7 +53,7 @@ def decided(expected: Expectation, *runs: Metrics | None, settings: GateSettings
 
 @dataclass(frozen=True)
 class Table:
-    """The last decision on a test, and how many runs of the list it took."""
+    """The last decision on a test, and the number of runs of the list that it needed."""
 
     expected: Expectation
     runs: list[Metrics | None]
@@ -60,7 +61,7 @@ class Table:
     state: State
     reason: str = ""
     settings: GateSettings = CHECK
-    #: What is written: nothing, an update, or a candidate.
+    #: What is written: "" for nothing, an update, or a candidate.
     writes: str = ""
     notes: tuple[str, ...] = ()
     confirmed: bool = field(default=True)
@@ -87,7 +88,7 @@ CASES = {
                                  State.UNVERIFIED, "no golden for sm_90", writes="candidate"),
     "not confirmed yet": Table(replace(EXPECTED, entry=entry(confirmed=False)), [MORE], Next.PASS, State.UNCONFIRMED,
                                "recorded from one run that could not be repeated"),
-    # As an update, a candidate does not take a slower time.
+    # A candidate does not contain a slower time, as an update does not.
     "slower": Table(TIMED, [SLOW, SLOW, SLOW], Next.FAIL, State.GATED),
     "better": Table(GOLDEN, [LESS, LESS], Next.PASS, State.GATED, writes="candidate"),
     "slower once": Table(TIMED, [SLOW, SAME, SLOW], Next.PASS, State.GATED),

@@ -25,13 +25,13 @@ def on(environment: str, known: Entry, *, own: tuple[str, ...] = (), **changed: 
 
 @pytest.fixture
 def one() -> Entry:
-    """A kernel of a library recorded in one environment."""
+    """A kernel of a library that was recorded in one environment."""
     return entry(run(**gemm("ampere_gemm")), environment="sm_80")
 
 
 @pytest.fixture
 def two(one) -> Entry:
-    """The same with another kernel of the library in a second environment."""
+    """The same entry with another kernel of the library in a second environment."""
     return {**one, **entry(run(**gemm("sm90_gemm")), environment="sm_90")}
 
 
@@ -147,7 +147,7 @@ def test_whatever_is_updated_passes_and_no_other_environment_changes(history, mo
         known, _ = updated(known, run(**behaviour), environment=environment, update=mode, gate=GATES)
         assert {**known, environment: None} == {**before, environment: None}
         found = compare(known, [run(**behaviour)], environment=environment, rules=Rules(GATES))
-        # More of a state is taken over by "all" only.
+        # Only "all" accepts an increase of a state.
         assert not [row for row in found.rows if row.failed and (mode != "changed" or row.metric[:4] != "peak")]
         assert updated(known, run(**behaviour), environment=environment, update=mode, gate=GATES)[0] == known
 

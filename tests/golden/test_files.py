@@ -36,7 +36,7 @@ def kernels(**counts: int) -> Observed:
 
 
 def body(golden: Module) -> str:
-    """The text of a file below its head."""
+    """The golden file without its head."""
     said = text(golden)
     assert said.startswith(HEAD)
     return said.removeprefix(HEAD)
@@ -198,7 +198,7 @@ def values(*metrics: str) -> st.SearchStrategy:
 
 of_tests = values(*STORED, "ours.tokens", "ours.a/b")
 of_regions = values(*[name for name in STORED if name != "code"], "ours.tokens")
-#: A region with an empty name is the whole window.
+#: A region with an empty name is the whole window, so such names are filtered out.
 regions = st.dictionaries(names.filter(bool), of_regions, max_size=1)
 
 
@@ -324,7 +324,7 @@ memset_count = 1
 
 
 def but(old: str, new: str) -> str:
-    """The good file with another text at one place."""
+    """The valid file with another string at one place."""
     assert old in GOOD
     return GOOD.replace(old, new, 1)
 

@@ -26,7 +26,7 @@ def test_lines_of_several_writers_do_not_mix(tmp_path: Path) -> None:
     for number in range(60):
         one = change(tmp_path / "golden", f"{MODULE}::test[{number}]")
         changes.append(replace(one, observed=observed))
-    # Threads are writers like processes, because each line opens the file anew.
+    # Threads write like processes, because each line opens the file again.
     with ThreadPoolExecutor(3) as writers:
         done = [writers.submit(append_all, journal.path, changes[first::3]) for first in range(3)]
         for one in done:

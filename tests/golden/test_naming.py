@@ -90,7 +90,7 @@ def test_an_id_of_any_length_makes_a_path_that_systems_accept(place, tmp_path):
     assert path.is_file()
 
 
-# Ids made of what ids are made of, so that near misses are frequent.
+# Ids made from the pieces of real ids, so that near misses are frequent.
 pieces = st.sampled_from(
     ["a", "A", "b", "test", "T", "::", "[", "]", "/", ".", "..", ".py", ".toml", "_", "-", "~", " ", "\\", "é", "\n"]
 )

@@ -1,4 +1,4 @@
-"""Golden values whose test is gone, reported only if that is certain."""
+"""Golden values whose test no longer exists. They are reported only if this is certain."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ THERE = [
     "test_assigned",
     "imported_test",
     "test_parametrized[1]",
-    "test_parametrized[3]",  # which parameters there are shows only when tests are collected
+    "test_parametrized[3]",  # the parameters are known only when tests are collected
     "test_expanded_0_x",
     "Base::test_of_base",
     "TestChild::test_own",
@@ -110,7 +110,7 @@ def project(tmp_path) -> Path:
 
 
 def add(project: Path, *ids: str) -> None:
-    """Golden values of these tests, in the files of their modules."""
+    """Add golden values of these tests to the files of their modules."""
     for nodeid in ids:
         file, test = split(nodeid)
         path = golden_path(project / "golden", nodeid)

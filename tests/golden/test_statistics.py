@@ -1,4 +1,4 @@
-"""Differences of two sets of times, compared with ranks counted one by one."""
+"""Differences of two sets of times, compared with ranks that are counted one by one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_faster_is_slower_seen_from_the_other_side():
 
 
 def test_with_enough_samples_ranks_have_to_agree():
-    # Five of the old runs were slower than all the new ones, which the interval does not show.
+    # Five of the old runs were slower than all new ones. The interval does not show this.
     old = (100_000,) * 7 + (200_000,) * 5
     new = interval([120_000] * 9)
     assert mann_whitney(old, new.samples) > 0.01
@@ -71,7 +71,8 @@ def test_with_enough_samples_ranks_have_to_agree():
 
 
 def counted(a: list[int], b: list[int]) -> float:
-    """The two-sided probability of U at least as far from its middle, over all ways to deal the values out."""
+    """The two-sided probability that U is at least as far from its middle, over all ways to assign the values to the
+    two sets."""
     values, middle = [*a, *b], len(a) * len(b) / 2
 
     def distance(first: set[int]) -> float:
@@ -92,7 +93,7 @@ def test_without_ties_the_probability_is_that_of_all_orders(values, data):
 
 
 def test_known_values():
-    # Complete separation: 2 of C(2n, n) orders.
+    # Complete separation occurs in 2 of C(2n, n) orders.
     assert mann_whitney(range(5), range(5, 10)) == pytest.approx(2 / 252)
     assert mann_whitney(range(9), range(9, 18)) == pytest.approx(2 / 48620)
     assert mann_whitney([1, 3], [2, 4]) == pytest.approx(4 / 6)

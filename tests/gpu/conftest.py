@@ -1,6 +1,6 @@
 """Fixtures of the GPU tests: a GPU, the programs of tests/data/make, and recordings of them.
 
-Every program runs in a process of its own with a time limit, so that a hang is a failure and not the end of the run.
+Every program runs in a separate process with a time limit, so that a hang is a failure and does not stop the run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ if status or cuda.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
 
 @cache
 def why_no_gpu() -> str:
-    """The reason why GPU tests cannot run, "" if they can. Another process tries CUDA, to keep this one clean."""
+    """The reason why GPU tests cannot run, "" if they can. A separate process tries CUDA, so that this process stays
+    free of it."""
     probe = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=60)
     return probe.stderr.strip() if probe.returncode else ""
 
@@ -57,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.gpu)
 
 
-@pytest.fixture(scope="session", autouse=True)  # before fixtures of a module, which need a GPU too
+@pytest.fixture(scope="session", autouse=True)  # runs before module fixtures, which need a GPU, too
 def _needs_gpu() -> None:
     reason = why_no_gpu()
     if reason:
@@ -114,7 +115,7 @@ class Recorded:
         return self.reports[-1]
 
     def kernel_names(self, kernels: np.ndarray | None = None) -> np.ndarray:
-        """The simple names of kernels (default: all of the capture)."""
+        """The simple names of kernels, by default of all kernels in the capture."""
         rows = self.trace.kernels if kernels is None else kernels
         full = self.trace.strings.take(self.trace.launches["name"][rows["launch"]])
         return np.array([simple_name(name) for name in full], object)
@@ -123,15 +124,15 @@ class Recorded:
         return Counter(self.kernel_names(kernels).tolist())
 
     def copies(self) -> dict[str, list[int]]:
-        """Number and bytes of copies by kind."""
+        """The number and the bytes of copies by kind."""
         rows = self.trace.memcpys
         kinds = {int(kind): rows[rows["kind"] == kind] for kind in np.unique(rows["kind"])}
         return {COPY_KINDS.get(kind, f"kind {kind}"): [len(of), int(of["bytes"].sum())] for kind, of in kinds.items()}
 
     def launching_calls(self, work: np.ndarray) -> np.ndarray:
-        """For each row of GPU work the API call that launched it; fails when one has none.
+        """For each row of GPU work, return the API call that launched it. Fails if a row has none.
 
-        Driver calls inside a runtime call share its correlation id: the outermost one is given.
+        Driver calls inside a runtime call share its correlation id; the outermost call is returned.
         """
         calls = np.sort(self.trace.api_calls, order=["process", "correlation", "start"])
         key, wanted = (
@@ -144,7 +145,7 @@ class Recorded:
         return calls[at]
 
     def call_counts(self, calls: np.ndarray | None = None) -> Counter[str]:
-        """Names of API calls (default: all of the capture)."""
+        """The number of API calls by name, by default of all calls in the capture."""
         rows = self.trace.api_calls if calls is None else calls
         return Counter(self.trace.strings.take(self.trace.functions["name"][rows["function"]]).tolist())
 
@@ -162,7 +163,7 @@ def scripts() -> Path:
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the compiled programs of tests/data/make and of ``programs`` beside this file."""
+    """The folder with the compiled programs of tests/data/make and of the folder ``programs`` here."""
     if why_no_gpu():
         pytest.skip(why_no_gpu())
     if shutil.which("nvcc") is None:
@@ -185,8 +186,8 @@ Record = Callable[..., Recorded]
 def record(tmp_path: Path) -> Iterator[Record]:
     """``record(command, *options, limit=seconds, interact=function)``: run a command under `cutrace record`.
 
-    ``interact`` gets the running process (its output is a pipe) before its end is waited for. Whatever is left
-    of the command after the limit or the test is killed.
+    ``interact`` gets the running process, whose output is a pipe, before the end of the process is waited for.
+    Processes that remain after the limit or the test are killed.
     """
     started: list[subprocess.Popen[str]] = []
 
@@ -227,7 +228,7 @@ def record(tmp_path: Path) -> Iterator[Record]:
 
 @pytest.fixture
 def python(tmp_path: Path) -> Callable[..., Recorded]:
-    """``python(source)``: run Python source that records itself into ``run.bin`` of its working folder."""
+    """``python(source)``: run Python source that records itself into ``run.bin`` in its working folder."""
 
     def run(source: str, limit: float = LIMIT) -> Recorded:
         done = subprocess.run(

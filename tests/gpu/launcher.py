@@ -1,7 +1,7 @@
-"""What Python programs of these tests begin with: an empty kernel, launched through the driver's C API.
+"""The common start of Python programs of these tests: an empty kernel that is launched through the driver's C API.
 
-``launch(count)`` launches kernels whose numbers go on from the last call; 100 in a row have the same number of blocks,
-by which a capture tells them apart. Nothing of CUDA happens before ``start()``.
+``launch(count)`` launches kernels, whose numbers continue those of the last call. 100 consecutive kernels have the same
+number of blocks, by which a capture identifies them. CUDA is not used before ``start()``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""cutrace and torch.profiler on the same deterministic work, each in a process of its own.
+"""cutrace and torch.profiler on the same deterministic work, each in a separate process.
 
-Counts must be equal. Durations of one kernel differ from run to run, so medians over fifty runs are compared: they
-may differ by a tenth, since the GPU's clocks are not fixed, and by the 32 ns in which it counts time.
+Counts must be equal. Durations of one kernel differ from run to run, so medians over fifty runs are compared. They may
+differ by a tenth, because the GPU's clocks are not fixed, and by 32 ns, which is the resolution of the GPU's timer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def from_torch(path: Path) -> Durations:
 
 
 def from_cutrace(recorded: Any) -> Durations:
-    """The work launched inside the range "measured"."""
+    """The durations of the work that was launched inside the range "measured"."""
     trace = recorded.trace
     ranges = trace.nvtx_ranges
     (measured,) = ranges[trace.strings.take(ranges["name"]) == "measured"]

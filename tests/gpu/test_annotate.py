@@ -1,4 +1,4 @@
-"""Ranges around the modules of PyTorch programs, which do not know of them."""
+"""Ranges around the modules of PyTorch programs that do not use NVTX."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_modules_have_ranges_and_the_program_does_not_notice(mode: str, record: 
     trace = recorded.trace
     assert ("no call of" in recorded.stderr) == (mode == "graph"), "step() is not called there"
     assert recorded.report["compiled"] == plain.report["compiled"], "what torch.compile did"
-    # Triton may choose other kernels in the second run.
+    # Triton may select other kernels in the second run.
     same = recorded.report["sums"] == pytest.approx(plain.report["sums"], rel=1e-4, abs=1e-2)
     assert same if mode == "compile" else recorded.report == plain.report
     if mode != "compile":  # Triton measures kernels in the first run

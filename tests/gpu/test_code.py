@@ -1,4 +1,4 @@
-"""Machine code of kernels on a GPU: its properties are those of the driver and of the launches."""
+"""Machine code of kernels on a GPU: its properties agree with those of the driver and of the launches."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ for _ in range(3):
     twice[(128,)](x, BLOCK=512)
 torch.cuda.synchronize()
 """
-#: A launch has at least so many registers, whatever the compiler chose.
+#: The fewest registers of a launch, whatever the compiler chooses.
 LEAST_REGISTERS = 16
 
 
 def launches(recorded: Any, name: str = "own_") -> np.ndarray:
-    """The launch configurations of the kernels whose name begins so, in the order of the kernels."""
+    """The launch configurations of the kernels whose names start with ``name``, in the order of the kernels."""
     trace = recorded.trace
     kernels = trace.kernels[np.argsort(trace.kernels["start"], kind="stable")]
     names = trace.strings.take(trace.launches["name"][kernels["launch"]])

@@ -90,10 +90,10 @@ def test_region(x, y, gpu_trace):
     with gpu_trace.region("add", counters=["instructions"]):
         y.add_(1)
 '''
-BYTES = 4 << 26  # of x, and of y
+BYTES = 4 << 26  # the bytes of x and y
 BYTE_COUNTERS = ("dram_bytes", "dram_read_bytes", "dram_write_bytes", "l2_bytes")
 BODIES = ("test_copy", "test_matmul", "test_reduction", "test_graph", "test_elementwise")
-#: Counts in one process while another process, which has counted before, waits.
+#: A process counts while another one, which has counted before, waits.
 HOLDER = """
 import signal, sys, torch
 from cutrace.extras.hardware.counting import Counting
@@ -163,7 +163,7 @@ def test_tensor_cores_and_regions_are_counted(recorded: tuple[Path, dict[str, Ob
 def test_another_session_counts_the_same(recorded: tuple[Path, dict[str, Observed]], workers: int) -> None:
     if workers > 1:
         pytest.importorskip("xdist")
-    # DRAM bytes are counted for the whole GPU, including those of other workers.
+    # DRAM bytes are counted for the whole GPU, so they include those of other workers.
     several = ["-n", "2", "-o", f"cutrace_ignore={','.join(BYTE_COUNTERS)}"] if workers > 1 else []
     status, output, report = run(recorded[0], "--cutrace=require", *several)
     assert status == 0, output

@@ -1,4 +1,5 @@
-"""PyTorch, Triton, cuda.core and CuPy programs: NVTX from Python, two streams, driver-API launches, processes."""
+"""PyTorch, Triton, cuda.core and CuPy programs: NVTX from Python, two streams, launches through the driver API, and
+several processes."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def test_a_training_step(record: Record, scripts: Path, needs: Needs) -> None:
     assert len(trace.nvtx_marks) == steps
     recorded.assert_lossless()
     recorded.launching_calls(trace.kernels)
-    # The batches are copied on a stream on which no kernel runs.
+    # The batches are copied on a stream that runs no kernels.
     copied = set(trace.memcpys["stream"][trace.memcpys["kind"] == 1]) - set(trace.kernels["stream"])
     assert copied
 
@@ -42,7 +43,7 @@ def test_kernels_of_the_backward_pass_are_launched_by_another_thread_during_the_
     for one in backward:
         inside = (calls["start"] >= one["start"]) & (calls["end"] <= one["end"])
         elsewhere = calls["thread"][inside] != one["thread"]
-        # The caller itself launches no more than the fill of the first gradient.
+        # The thread that calls backward() launches only the fill of the first gradient.
         assert np.count_nonzero(elsewhere) >= 10
         assert np.count_nonzero(~elsewhere) <= 1
 

@@ -1,4 +1,4 @@
-"""Where the nodes of CUDA graphs were created (programs/graph_nodes.cu, and graphs of PyTorch)."""
+"""The ranges in which nodes of CUDA graphs were created (programs/graph_nodes.cu, and graphs of PyTorch)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_each_replayed_kernel_has_the_ranges_of_its_creation(graphs: Any) -> Non
     assert found == {name: {tuple(ranges)} for name, ranges in report["ranges"].items()}
     counts = {name: names.count(name) for name in ("captured", "on_a_thread", "in_grandchild", "updated")}
     replays = report["replays"]
-    # Two graphs were made of the first capture, and one graph was updated.
+    # The first capture was instantiated twice, and one graph was updated.
     assert counts == {
         "captured": 2 * replays,
         "on_a_thread": 2 * replays,

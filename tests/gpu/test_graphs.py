@@ -1,4 +1,4 @@
-"""A CUDA graph of two branches (tests/data/make/programs/graph.cu), node by node and as a whole."""
+"""A CUDA graph with two branches (tests/data/make/programs/graph.cu), recorded node by node and as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recording from inside a Python program, and what happens beside another tool that uses CUPTI."""
+"""Recording from inside a Python program, also when another tool in the process uses CUPTI."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_torch_profiler_works_after_a_recording_and_keeps_cupti_from_then_on(pyt
     recorded = python(PROFILER_AFTER)
     assert recorded.report["seen"] == 5
     assert len(recorded.trace.kernels) == 5
-    # Its CUPTI subscription outlives the profile, so the next recording must name the holder.
+    # The CUPTI subscription of torch.profiler outlives its session, so the next recording must name the holder.
     assert "torch.profiler" in recorded.report["said"]
 
 
@@ -242,10 +242,10 @@ print(json.dumps({"value": x[0].item()}))
 
 
 def test_waiting_for_the_gpu_leaves_the_capture_of_a_stream_alone(python: Python) -> None:
-    """As the plugin does between tests: the graph is whole, and replays."""
+    """The plugin waits in this way between tests. The graph is complete and can be replayed."""
     recorded = python(CAPTURING)
     assert recorded.report == {"value": 2.0}
-    # Beside its nodes PyTorch fills the state of its random numbers.
+    # In addition to the nodes, PyTorch fills the state of its random numbers.
     nodes = recorded.trace.launches["graph_node"][recorded.trace.kernels["launch"]]
     assert np.count_nonzero(nodes) == len(np.unique(nodes[nodes != 0])) == 2
 

@@ -1,6 +1,7 @@
-"""Allocations and pools against CUPTI's records and PyTorch's statistics, and programs that those records crash.
+"""Allocations and pools, compared with CUPTI's records and PyTorch's statistics; and programs that crash when CUPTI
+records them.
 
-`pytest -rP tests/gpu/test_memory.py` shows each case beside what CUPTI's records say of it.
+`pytest -rP tests/gpu/test_memory.py` shows each case together with CUPTI's records.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from .conftest import CUTRACE, PROGRAMS, Recorded
 
 Record = Callable[..., Any]
 CASES = PROGRAMS / "memory_cases.py"
-# Cases of the program that CUPTI's records crash (13.0 and 13.5).
+# Cases of the program that crash with CUPTI's records (13.0 and 13.5).
 CRASHES = ("cuMemAlloc, cuMemFreeAsync", "freed twice", "async on the stream of a destroyed context")
 ALLOCATE, RELEASE = 1, 2
 CREATED, DESTROYED, TRIMMED = 1, 2, 3
 PINNED, DEVICE, ARRAY, MANAGED, PHYSICAL = 2, 3, 4, 5, 128
 
-# Where the two may differ, and why.
+# Where cutrace and CUPTI may differ, and why.
 KNOWN = {
     **dict.fromkeys(CRASHES, "CUPTI's records crash here"),
     "allocated before the records were enabled": "a recording from cuInit() on knows this memory",
@@ -45,20 +46,20 @@ Row = tuple[Any, ...]
 
 
 def ended(what: str, status: int, stdout: str, stderr: str) -> str:
-    """What a failed program has said, in one line of pytest's summary and below it."""
+    """The output of a failed program: one line for pytest's summary, and the rest below it."""
     last = (stderr.strip().splitlines() or ["nothing on stderr"])[-1]
     return f"{what}: status {status}; {last}\n-- stderr\n{stderr[-4000:]}\n-- stdout\n{stdout[-2000:]}"
 
 
 def cases(command: list[Any]) -> dict[str, dict[str, Any]]:
-    """What the program says of each case."""
+    """The JSON lines of the program, by case."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, ended(" ".join(map(str, command)), done.returncode, done.stdout, done.stderr)
     return {line["case"]: line for line in map(json.loads, done.stdout.splitlines())}
 
 
 def comparable(rows: list[dict[str, int]]) -> list[Row]:
-    """Rows without what differs between two processes: addresses are numbered in the order of their first use."""
+    """Rows without values that differ between two processes. Addresses are numbered in the order of their first use."""
     numbers: dict[int, int] = {}
     out = []
     for row in rows:
@@ -66,7 +67,7 @@ def comparable(rows: list[dict[str, int]]) -> list[Row]:
         operation = {ALLOCATE: "allocate", RELEASE: "release"}.get(row["operation"], row["operation"])
         kind = MEMORY_KINDS.get(row["memory"], row["memory"])
         way = "async" if row["async"] else "sync"
-        used = row["pool_used"] if operation == "allocate" else ""  # CUPTI gives that before a release
+        used = row["pool_used"] if operation == "allocate" else ""  # for a release, CUPTI gives the value before it
         out.append((operation, kind, row["bytes"], way, f"#{number}", row["device"], row["pool_type"], used))
     return out
 
@@ -79,7 +80,7 @@ def alone(_needs_gpu: None) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def by_cupti(_needs_gpu: None) -> dict[str, dict[str, Any]]:
-    """The cases with CUPTI's records, but for those that crash with them."""
+    """The cases with CUPTI's records, without those that crash with them."""
     told = cases([sys.executable, CASES, "memory,pool"])
     for name, line in told.items():
         if line["status"]:
@@ -101,7 +102,7 @@ def by_cutrace(_needs_gpu: None, tmp_path_factory: pytest.TempPathFactory) -> tu
 
 
 def rows_of(case: dict[str, Any], trace: cutrace.Trace, rows: Any) -> list[dict[str, int]]:
-    """The rows of a case, in the order of time."""
+    """The rows of a case, in order of time."""
     [process] = (process for process in trace.processes if process.pid == case["process"])
     inside = (rows["process"] == process.index) & (rows["time"] >= case["start"]) & (rows["time"] <= case["end"])
     return [{name: int(row[name]) for name in row.dtype.names} for row in np.sort(rows[inside], order="time")]
@@ -192,8 +193,8 @@ def test_pools_of_allocations_are_those_of_the_table(by_cutrace: Any) -> None:
 
 
 def changes(pools: list[dict[str, int]]) -> list[tuple[bool, int]]:
-    """Whether the pool that a case destroys is destroyed, and its size, where one of them changes. CUPTI has no row for
-    a pool that is created, some for trims that change nothing, and some for other pools of the process."""
+    """For each change of a pool that a case destroys: whether the pool is destroyed, and its size. CUPTI has no row for
+    the creation of a pool, some rows for trims that change nothing, and some rows for other pools of the process."""
     [address] = {row["address"] for row in pools if row["operation"] == DESTROYED}
     out = [(False, 0)]
     for row in pools:
@@ -207,7 +208,7 @@ def changes(pools: list[dict[str, int]]) -> list[tuple[bool, int]]:
 
 
 def test_pools_are_those_of_cuptis_records(by_cutrace: Any, by_cupti: dict[str, dict[str, Any]]) -> None:
-    """`used` of a pool that is created differs: CUPTI's row is from before the first allocation."""
+    """`used` differs at the creation of a pool, because CUPTI's row is from before the first allocation."""
     _, told = by_cutrace
     for name, line in told.items():
         for ours in line["pools"]:
@@ -220,7 +221,7 @@ def test_pools_are_those_of_cuptis_records(by_cutrace: Any, by_cupti: dict[str, 
 
 
 def allocated(line: dict[str, Any]) -> list[tuple[str, int, int]]:
-    """Kind, size and device of what a case allocates."""
+    """The kind, size and device of the memory that a case allocates."""
     rows = [row for row in line["rows"] if row["operation"] == ALLOCATE]
     return sorted((MEMORY_KINDS[row["memory"]], row["bytes"], row["device"]) for row in rows)
 
@@ -315,8 +316,8 @@ def test_memory_is_that_of_pytorchs_statistics(
     segments = {(address, size) for address, size in report["segments"]}
     for row in kind:
         piece = int(row["address"]), int(row["bytes"])
-        # Expandable segments are the only physical memory of the program. Other segments are told from the workspaces
-        # of libraries, which allocate themselves, by their addresses.
+        # Expandable segments are the only physical memory of the program. Other segments are distinguished by their
+        # addresses from the workspaces that libraries allocate themselves.
         if not expandable and piece not in segments:
             others.append((row["operation"], hex(piece[0]), piece[1]))
             continue

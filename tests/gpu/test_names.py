@@ -1,4 +1,4 @@
-"""Names of kernels of unloaded modules, under each libcupti of CUTRACE_TEST_CUPTIS (paths, separated by colons)."""
+"""Names of kernels of unloaded modules, with each libcupti in CUTRACE_TEST_CUPTIS (paths, separated by colons)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_kernels_of_unloaded_modules_have_their_own_names(
     record: Record, needs: Callable[..., None], cupti: str | None
 ) -> None:
     needs("cupy", "cuda.bindings")
-    # The collector takes the copy that the process has loaded.
+    # The collector uses the libcupti that the process has loaded.
     python = ["env", f"LD_PRELOAD={cupti}", sys.executable] if cupti else [sys.executable]
     dropped = record([*python, PROGRAM], name="dropped.bin")
     kept = record([*python, PROGRAM, "--keep"], name="kept.bin")

@@ -117,7 +117,7 @@ def test_nvtx_from_cpp(streams: Any) -> None:
 def test_waits_and_events_are_recorded_on_request(record: Record, programs: Path, streams: Any) -> None:
     assert streams.trace.count("synchronizations") == streams.trace.count("cuda_events") == 0
     trace = record([programs / "streams"], "--kinds", "default,sync,event").trace
-    # 1 event, 2 stream for event, 3 stream, 4 context
+    # 1: event, 2: stream waits for an event, 3: stream, 4: context
     assert set(trace.synchronizations["type"]) == {1, 2, 3, 4}
     assert len(trace.cuda_events)
     assert len(trace.kernels) == len(streams.trace.kernels)

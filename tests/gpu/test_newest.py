@@ -23,7 +23,7 @@ LAUNCHER = Path(__file__).with_name("launcher.py").read_text()
 
 
 def groups(capture: Path) -> Counter[int]:
-    """The number of kernels of each hundred in a capture: see launcher.py."""
+    """The number of kernels in each group of 100 (see launcher.py)."""
     with cutrace.load(capture) as trace:
         assert trace.quality.damage == ()
         return Counter((trace.launches["grid_x"][trace.kernels["launch"]] - 1).tolist())
@@ -36,7 +36,7 @@ def let_go(capture: Path) -> int:
 
 
 def assert_the_newest(capture: Path, launched: int, least: int) -> None:
-    """The last ``least`` kernels are in the capture, each once, and the missing ones are counted."""
+    """Check that the last ``least`` kernels are in the capture, each once, and that the missing ones are counted."""
     kept = groups(capture)
     first = -(-(launched - least) // 100)
     for group in range(first, -(-launched // 100)):
@@ -60,7 +60,7 @@ def test_only_the_last_seconds_are_kept_and_the_rest_is_counted(record: Record) 
     trace = recorded.trace
     assert trace.quality.incomplete == ()
     assert len(trace.processes) == 1
-    # Two seconds, plus at most an eighth.
+    # The capture has two seconds, plus at most an eighth.
     assert 1.9 < int(trace.kernels["end"].max() - trace.kernels["start"].min()) / 1e9 < 2.6
     assert [path.name for path in recorded.path.parent.glob("*.bin")] == ["run.bin"]
 
@@ -100,7 +100,7 @@ os.kill(os.getpid(), 9)
 def test_a_killed_program_leaves_what_was_on_the_disk(record: Record) -> None:
     recorded = record([sys.executable, "-c", LAUNCHER + KILLED], "--last", "2s", limit=60)
     assert recorded.status == 128 + signal.SIGKILL
-    # The last half second is empty.
+    # The last half second has no kernels.
     assert_the_newest(recorded.path, int(recorded.stdout), least=650)
     assert recorded.trace.quality.incomplete == (0,)
 
@@ -170,7 +170,7 @@ def test_rotation_keeps_the_newest_rows_within_the_size(record: Record) -> None:
     assert recorded.status == 0, recorded.stderr
     launched, largest = map(int, recorded.stdout.split())
     room = 16 << 20
-    # At least half of the space, at 64 bytes for a launch and its kernel.
+    # The rows fill at least half of the space, at 64 bytes for a launch and its kernel.
     assert_the_newest(recorded.path, launched, least=room // 2 // 64)
     assert room // 2 < recorded.path.stat().st_size
     assert largest < room + (4 << 20)

@@ -1,4 +1,4 @@
-"""Metrics of whole NVTX ranges on a GPU: values that follow from what a program does in them."""
+"""Metrics of whole NVTX ranges on a GPU. The values follow from the work of the program in the ranges."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Compl
 
 
 def values(done: subprocess.CompletedProcess[str], metric: str) -> dict[tuple[str, int], float]:
-    printed = done.stdout.rpartition('{"sum"')[2].partition("\n")[2]  # behind what the program prints in its second run
+    printed = done.stdout.rpartition('{"sum"')[2].partition("\n")[2]  # after the program's output in its second run
     rows: list[dict[str, Any]] = json.loads(printed)["reports"][0]["rows"]
     return {(row["range"], row["number"]): row["value"] for row in rows if row["metric"] == metric}
 
@@ -90,7 +90,7 @@ def test_rows_have_the_name_and_the_times_of_their_range(
 
 
 def test_a_range_inside_a_capture_leaves_the_capture_alone(tmp_path: Path) -> None:
-    """No range around it is counted, so its own begin would be the call that waits."""
+    """No range around it is counted, so the start of this range would make the waiting call."""
     pytest.importorskip("torch")
     command = [
         sys.executable,

@@ -1,4 +1,4 @@
-"""cutrace record --sample pc on a GPU: the hot lines of known kernels, beside the records of the kernels."""
+"""cutrace record --sample pc on a GPU: the hot lines of known kernels, and the records of the kernels."""
 
 from __future__ import annotations
 

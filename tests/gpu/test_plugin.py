@@ -1,4 +1,4 @@
-"""The pytest plugin on a GPU: the suite next to this file, run by pytest as its users do."""
+"""The pytest plugin on a GPU. pytest runs the suite in the folder ``suite``, as users run theirs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORK = {name for name, metric in METRICS.items() if metric.kind is MetricClass.W
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the suite: its exit status, its output and what it measured by node id."""
+    """One run of the suite: its exit status, its output, and its measurements by node id."""
 
     status: int
     output: str
@@ -45,7 +45,7 @@ class Run:
 
 
 class Suite:
-    """Runs the suite, or the ``tests`` in another folder ``root``, with golden files and results in ``folder``."""
+    """Runs the suite, or the ``tests`` in another folder ``root``. Golden files and results are in ``folder``."""
 
     def __init__(self, folder: Path, root: Path = ROOT, tests: str = SUITE) -> None:
         self.golden = folder / "golden"
@@ -117,7 +117,7 @@ def test_what_is_added_fails_the_test_it_is_in_and_is_named(recorded: tuple[Suit
     assert name in run.output
 
 
-#: Tests of one kernel, whose code depends on ``$STEPS`` and whose name does not, by what the test needs.
+#: Tests with one kernel, by what the test needs. The kernel's code depends on ``$STEPS``, but its name does not.
 CODED = {
     "cuda.core": """
         import os

@@ -1,4 +1,4 @@
-"""cutrace profile on a GPU: values that follow from what a program does, and a program that computes the same."""
+"""cutrace profile on a GPU: the values follow from the work of a program, and the program computes the same results."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_launches_inside_graphs_are_left_out_and_said(
     assert "left out: 1 launch inside CUDA graphs" in profiled[0].stderr
 
 
-#: Kernels that change all kinds of memory, while three threads launch without pause.
+#: Kernels that change all kinds of memory while three threads launch continuously.
 CHANGES = r"""
 import ctypes, cupy, json, threading, time
 
@@ -130,7 +130,7 @@ cupy.cuda.Device().synchronize()
 there = ctypes.cast(managed.ptr, ctypes.POINTER(ctypes.c_int))
 print("computed", json.dumps([float(device[0]), host[0], there[0], noises]))
 """
-#: A kernel that waits for one that another thread launches.
+#: A kernel that waits for a kernel of another thread.
 INTERLOCKED = r"""
 import cupy, threading, time
 

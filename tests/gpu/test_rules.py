@@ -1,4 +1,5 @@
-"""The rules of cutrace why on kernels that were written to show one thing each, and on those that must not show it."""
+"""The rules of cutrace why on kernels that are written to show one problem each, and on kernels that must not show
+it."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from cutrace.extras.hardware.rules import COMPUTE, LIMITERS, MEMORY, busy_pipe
 from cutrace.extras.hardware.why import Answer
 
 PROGRAM = Path(__file__).parent / "programs" / "slow_kernels.py"
-MATMUL = "matrix product"  # by the kernel of cuBLAS, whose name depends on its version
-#: Rules and the kernels that show them, then those that must not.
+MATMUL = "matrix product"  # cuBLAS's kernel, whose name depends on the version
+#: By rule, the kernels that show its problem, and the kernels that must not.
 SHOWN: dict[str, tuple[list[str], list[str]]] = {
     "DRAM-bound": (["copies"], ["reads_l2", "shared_rows", "fp32_operations", "few_blocks"]),
     "L2-bound": (["reads_l2"], ["copies", "shared_rows", "fp32_operations"]),
@@ -80,7 +81,7 @@ def test_each_kernel_has_one_limiter_which_comes_first(answers: dict[str, Answer
 
 def test_the_set_why_leaves_no_rule_unasked(answers: dict[str, Answer]) -> None:
     for kernel, answer in answers.items():
-        # Where the caches cannot be flushed, nothing is said about repeated reads.
+        # If the caches cannot be flushed, the rule about repeated reads cannot be used.
         assert {rule.name for rule in answer.not_asked} <= {"repeated reads"}, kernel
 
 
@@ -100,7 +101,7 @@ def test_figures_are_those_of_the_source(answers: dict[str, Answer]) -> None:
 
 
 def test_a_matrix_product_is_near_the_peak_of_tensor_cores_or_of_shared_memory(answers: dict[str, Answer]) -> None:
-    """A product by cuBLAS comes close to both peaks, and the larger one is the limit."""
+    """A product by cuBLAS comes close to both peaks. The larger one is the limit."""
     answer = answers[MATMUL]
     busy = busy_pipe(answer.facts, "tensor")
     assert busy is not None

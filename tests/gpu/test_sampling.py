@@ -1,4 +1,4 @@
-"""cutrace record --sample on a GPU: the sum of the samples of a known copy, and their clock."""
+"""cutrace record --sample on a GPU: the sum of the samples of a known copy, and the clock of the samples."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def samples(trace: cutrace.Trace, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Begins, ends and values of the samples of one counter of GPU 0."""
+    """The starts, ends and values of the samples of one counter of GPU 0."""
     rows = np.concatenate(list(trace.blocks("counters")))
     names = [trace.strings[number] for number in rows["name"].tolist()]
     rows = rows[(np.array(names) == name) & (rows["device"] == 0)]
@@ -43,7 +43,7 @@ def samples(trace: cutrace.Trace, name: str) -> tuple[np.ndarray, np.ndarray, np
 
 
 def copies(trace: cutrace.Trace) -> tuple[int, int]:
-    """Begin and end of the copies."""
+    """The start and the end of the copies."""
     large = trace.memcpys[trace.memcpys["bytes"] == BYTES]
     assert len(large) == COPIES
     return int(large["start"].min()), int(large["end"].max())

@@ -1,4 +1,4 @@
-"""Programs on two GPUs: a process for each, and one process on both."""
+"""Programs on two GPUs: one process for each GPU, or one process for both."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _needs_two_gpus(needs: Needs) -> None:
 
 
 def named(trace: cutrace.Trace, rows: np.ndarray, part: str) -> np.ndarray:
-    """The kernels whose names have a part."""
+    """The kernels whose names contain ``part``."""
     names = trace.strings.take(trace.launches["name"][rows["launch"]])
     return rows[[part in name for name in names.tolist()]]
 
@@ -48,7 +48,7 @@ def test_ranks_of_a_parallel_training_are_in_one_capture(record: Record, scripts
         report = ranks[process.pid]
         kernels = trace.kernels[trace.kernels["process"] == process.index]
         assert set(kernels["device"].tolist()) == {report["rank"]}
-        # The gradients of each step, and one sum.
+        # One sum for the gradients of each step, and one more.
         assert len(named(trace, kernels, "ncclDevKernel")) >= report["steps"] + 1
         ranges = trace.nvtx_ranges[trace.nvtx_ranges["process"] == process.index]
         steps = {name for name in trace.strings.take(ranges["name"]).tolist() if name.startswith("step ")}
@@ -65,7 +65,7 @@ def test_what_ranks_sum_up_they_do_at_the_same_time(record: Record, scripts: Pat
         for p in trace.processes
     ]
     assert len(sums[0]) == len(sums[1]) > 0
-    # A sum needs all GPUs, so its kernels overlap if the clocks of both are converted alike.
+    # A sum needs both GPUs, so its kernels overlap if the clocks of both are converted correctly.
     assert np.all(np.maximum(sums[0]["start"], sums[1]["start"]) < np.minimum(sums[0]["end"], sums[1]["end"]))
 
 
@@ -135,6 +135,6 @@ def test_collectives_tell_their_communicator_and_bytes(record: Record) -> None:
             assert found.root == call.get("root")
             assert found.rank == report["rank"]
             communicators[call["group"]].add(found.communicator)
-    # Both ranks name a communicator alike, and the two differ.
+    # Both ranks have the same id for each communicator, and the two communicators have different ids.
     assert [len(ids) for ids in communicators.values()] == [1, 1]
     assert communicators[0] != communicators[1]

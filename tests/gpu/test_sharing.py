@@ -1,7 +1,7 @@
 """CUPTI with several tools in one process: either all of them work, or cutrace reports the conflict.
 
-The other tool is written with ctypes. Whether CUPTI can be shared depends on its release and on the driver: what cannot
-be seen here is skipped with what CUPTI answered.
+The other tool is written with ctypes. Whether CUPTI can be shared depends on its release and on the driver. Tests that
+cannot run here are skipped with CUPTI's answer.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def test_a_tool_that_shares_is_joined_and_sees_all_that_it_would_alone(python: P
     recorded.launching_calls(recorded.trace.kernels)
     recorded.assert_lossless()
     assert "not recorded" not in notes(recorded)
-    # Beside a tool that records CUPTI takes no other clock than its own, and times are converted.
+    # If another tool records, CUPTI accepts no other clock than its own, so times are converted.
     before, after = report["window"]
     for rows in (recorded.trace.kernels, recorded.trace.api_calls):
         assert before < rows["start"].min() < rows["end"].max() < after

@@ -41,7 +41,7 @@ def test_launches_have_the_stacks_that_the_program_sees(record: Record, needs: N
     own: dict[str, list[Any]] = {}
     for call, number in zip(calls, numbers.tolist(), strict=True):
         stack = stack_of(trace, number)
-        # The launches of others come from lines of the same files without a call of here().
+        # PyTorch's own launches come from lines of the same files without a call of here().
         if stack and stack in recorded.report["said"].get(str(call["thread"]), ()):
             own.setdefault(str(call["thread"]), []).append(stack)
     assert own == recorded.report["said"]
@@ -78,6 +78,6 @@ def test_allocations_and_copies_have_stacks(record: Record, needs: Needs) -> Non
 
 @pytest.mark.parametrize("captures", [20_000])
 def test_captures_agree_with_python(captures: int) -> None:
-    """The million captures of benchmarks/stacks_agree.py, in small."""
+    """A smaller run of benchmarks/stacks_agree.py, which makes a million captures."""
     done = subprocess.run([sys.executable, AGREE, "--captures", str(captures)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""A training program that somebody attaches to ten times: complete captures, unchanged results."""
+"""A training program to which a tool attaches ten times: captures are complete, and results are unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ TIMES = 10
 def armed(
     tmp_path: Path, needs: Callable[..., None], request: pytest.FixtureRequest
 ) -> Iterator[subprocess.Popen[str]]:
-    """The training program, or that of the parameter, under ``cutrace arm``, after its first steps."""
+    """Start the training program, or the program of the parameter, under ``cutrace arm``, and wait for its first
+    steps."""
     needs("torch")
     with (tmp_path / "stderr").open("w") as stderr:
         command = [*CUTRACE, "arm", "--", *getattr(request, "param", TRAINED)]
@@ -42,16 +43,16 @@ def armed(
     process.wait()
 
 
-#: How long somebody attaches, and the end of that time in which all is recorded (s).
+#: The length of an attachment, and the last part of it in which everything is recorded (s).
 LENGTH, SETTLED = 2.0, 1.8
 
 
 def launches_of_steps(trace: cutrace.Trace) -> tuple[list[int], list[str]]:
-    """How many kernels were launched in each step, and a line on each step that differs from most: when it began (ms
-    after the start of the recording), its launches by thread, and whether it counts.
+    """Return the number of kernels that each step launched, and a line on each step that differs from most: its start
+    (ms after the start of the recording), its launches by thread, and whether it counts.
 
-    Only steps of the settled time count: while CUPTI enables one kind after the other, launches wait or are not
-    recorded yet. `--for` begins when all are enabled.
+    Only steps of the settled part count. While CUPTI enables one kind after the other, launches wait or are not
+    recorded yet. `--for` starts when all kinds are enabled.
     """
     names = trace.strings.take(trace.functions["name"][trace.api_calls["function"]]).astype(str)
     launching = np.sort(trace.api_calls[np.char.find(names, "LaunchKernel") >= 0], order="start")
@@ -71,7 +72,7 @@ def launches_of_steps(trace: cutrace.Trace) -> tuple[list[int], list[str]]:
 
 
 def is_complete(trace: cutrace.Trace) -> bool:
-    """Whether nothing is missing but the other halves of ranges that were open at the begin and at the end."""
+    """Whether nothing is missing except the other halves of ranges that were open at the start and at the end."""
     quality = trace.quality
     cut = {loss.reason for loss in quality.losses} <= {"nvtx_unmatched_pop", "nvtx_open"}
     return cut and set(quality.unknown) <= {"nvtx_ranges"} and not quality.damage and not quality.incomplete
@@ -93,7 +94,7 @@ def test_ten_attachments_are_complete_and_change_nothing(armed: subprocess.Popen
             found, lines = launches_of_steps(trace)
             counts.append(found)
             odd += [f"attachment {number}, {line}" for line in lines]
-    print(*odd, sep="\n")  # shown by a failure
+    print(*odd, sep="\n")  # a failure shows these lines
     assert len(counts[0]) == 1
     assert counts == [counts[0]] * TIMES
     out, _ = armed.communicate("\n", timeout=LIMIT)
@@ -132,7 +133,7 @@ def test_graphs_survive_attachments(armed: subprocess.Popen[str], tmp_path: Path
         with cutrace.load(tmp_path / f"{number}.bin") as trace:
             assert is_complete(trace)
             assert np.count_nonzero(trace.launches["graph_node"])
-        time.sleep(0.5)  # replays after the end, of graphs from before it and from during it
+        time.sleep(0.5)  # replays after the end of the recording, of graphs that were created before and during it
     out, _ = armed.communicate("\n", timeout=LIMIT)
     done = json.loads(out)
     assert armed.returncode == 0

@@ -1,4 +1,4 @@
-"""Recordings that dump themselves: a slow step, an idle GPU, memory; and what is none of these."""
+"""Recordings that dump themselves for a slow step, an idle GPU or memory, and cases without a dump."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def dumping(record: Record, needs: Callable[..., None], tmp_path: Path) -> Calla
 
 
 def longest_idle(capture: Path) -> float:
-    """The longest time (s) in which no work of a whole capture ran, between its first and its last; also printed, with
-    the long kernels."""
+    """The longest time (s) without GPU work in a whole capture, between its first and its last work. Prints it, and the
+    long kernels."""
     with cutrace.load(capture) as trace:
         work = np.concatenate([trace.table(name)[["start", "end"]] for name in ("kernels", "memcpys", "memsets")])
         work = np.sort(work, order="start")
@@ -140,9 +140,9 @@ def beats(seconds):
 @pytest.mark.parametrize(
     "program",
     [
-        # A kernel of another stream runs all the time.
+        # A kernel on another stream runs all the time.
         "with torch.cuda.stream(other):\n    hold(7)\nbeats(3.5)\n",
-        # A graph of another stream does, whose nodes end one by one.
+        # A graph on another stream runs all the time. Its nodes end one by one.
         """
 graph = torch.cuda.CUDAGraph()
 with torch.cuda.graph(graph):
@@ -152,7 +152,7 @@ with torch.cuda.stream(other):
     graph.replay()
 beats(3.5)
 """,
-        # Another thread keeps the GPU busy, and the main thread's calls come between.
+        # Another thread keeps the GPU busy, and the main thread makes calls in between.
         """
 def work():
     with torch.cuda.stream(other):

@@ -38,7 +38,7 @@ def test_each_window_has_what_was_launched_in_it(
         assert set(trace.kernels["correlation"].tolist()) <= calls
         for window in process.windows:
             inside = (trace.kernels["start"] >= window.start) & (trace.kernels["start"] <= window.read)
-            # Subtractions are additions of a negative number, and are outside.
+            # Subtractions, which are additions of a negative number, are outside the windows.
             assert int((inside & adding).sum()) == KERNELS
             assert int((inside & spinning).sum()) == 1
             (last,) = trace.kernels[inside & spinning]

@@ -1,4 +1,4 @@
-"""Importers: the capture, and the account of the events of the file."""
+"""Importers: the capture that they write, and the account of the events of the file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.packages import installed
 
 
 class Lines:
-    """Reads files of ``slices`` lines: a name, a begin and an end."""
+    """Reads files with ``slices`` lines. A line has a name, a start and an end."""
 
     name = "lines"
     description = "lines of text"
@@ -50,7 +50,7 @@ class Lines:
 
 @pytest.fixture
 def lines(tmp_path_factory):
-    """A package that reads lines, installed."""
+    """Install a package that reads lines."""
     with installed(tmp_path_factory.mktemp("packages"), "reader_of_lines", cutrace_importers=lambda: [Lines()]):
         yield
 

@@ -1,4 +1,4 @@
-"""Import of trace-event JSON of any program, and its export to the same events."""
+"""Import of trace-event JSON of any program, and export of the same events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def x(**keys: Any) -> Event:
 
 
 def slices(trace: Trace) -> list[tuple[Any, ...]]:
-    """Name, begin and end (us of the file) of all slices; those that never ended have no end."""
+    """The name, start and end (us in the file) of all slices. Slices that never ended have no end."""
     rows = [*trace.host_slices, *trace.unknown("host_slices")]
     offset = trace.processes[0].info["time_offset_ns"]
     return sorted(
@@ -268,7 +268,7 @@ def round_trip(events: list[Event], folder: Path, **others: Any) -> dict[str, An
 
 def counted(events: list[Event]) -> Counter[str]:
     def plain(value: Any) -> Any:
-        """Equal whole numbers, written in any way."""
+        """Make equal whole numbers equal, however they are written."""
         if isinstance(value, dict):
             return {k: plain(v) for k, v in value.items()}
         if isinstance(value, list):
@@ -295,7 +295,7 @@ class TestRoundTrip:
 
     @pytest.mark.parametrize("seed", range(15))
     def test_any_trees_of_slices(self, tmp_path: Path, seed: int) -> None:
-        """Many begin and end at one moment, and empty ones are among them."""
+        """Many slices start and end at one moment, and some are empty."""
         rng = random.Random(seed)
         events: list[Event] = []
 
@@ -320,7 +320,7 @@ class TestRoundTrip:
         assert counted(written) == counted(events)
 
     def test_many_counters_at_one_moment(self, tmp_path: Path) -> None:
-        """Events are put together across the blocks of a capture."""
+        """The values of an event are joined across the blocks of a capture."""
         events = [x(ph="C", tid=0, ts=1000 + i // 50, args={"a": i, "b": -i}) for i in range(30_000)]
         events = [{k: v for k, v in e.items() if k != "dur"} for e in events]
         document = round_trip(events, tmp_path)
@@ -349,7 +349,7 @@ class TestManyOfAKind:
         ids=str,
     )  # fmt: skip
     def test_time_is_linear(self, load: Callable[..., Trace], keys: Event) -> None:
-        """Properties that each event has once."""
+        """Each event has these properties once."""
 
         def work(count: int) -> Callable[[], object]:
             events = [x(**{k: v.format(i) if isinstance(v, str) else v for k, v in keys.items()}) for i in range(count)]
@@ -407,7 +407,7 @@ def test_files_are_found_by_content(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
 def test_events_may_be_behind_anything(tmp_path: Path, suffix: str) -> None:
-    """Chrome's developer tools write what they know of the page in front of the events."""
+    """Chrome's developer tools write information about the page before the events."""
     text = json.dumps({"metadata": {"source": ["x" * 1000] * 2000}, "traceEvents": [x()]}).encode()
     path = tmp_path / f"a{suffix}"
     path.write_bytes(gzip.compress(text) if suffix.endswith("gz") else text)

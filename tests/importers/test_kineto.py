@@ -32,7 +32,7 @@ def ns(microseconds: object) -> int:
 
 @pytest.fixture(scope="module", params=FILES, ids=lambda path: path.name.split(".json")[0])
 def pair(request: pytest.FixtureRequest) -> tuple[dict[str, Any], Trace]:
-    """A file as JSON with exact numbers, and as a trace."""
+    """A file as JSON with exact numbers, and the trace of this file."""
     with gzip.open(request.param) as file:
         return json.load(file, parse_float=Decimal), cutrace.load(request.param)
 
@@ -63,7 +63,7 @@ def external_ids(trace: Trace) -> dict[int, set[int]]:
 
 
 class TestTruth:
-    """Each test compares all events of a kind with all rows, both ways."""
+    """Each test compares all events of a kind with all rows, in both directions."""
 
     def test_kernels(self, pair: tuple[dict[str, Any], Trace]) -> None:
         document, trace = pair
@@ -243,7 +243,7 @@ class TestTruth:
         told = [
             e for e in document["traceEvents"] if e["ph"] == "M" and e["name"] == "thread_name" and e["pid"] == host
         ]
-        # The last name of a thread holds.
+        # The last name of a thread is valid.
         expected = {(host, e["tid"]): e["args"]["name"] for e in told}
         assert {key: name for key, name in named.items() if key[0] == host} == expected
         assert {p.info.get("source_pid") for p in trace.processes} == {None, "Spans", "Traces", ""}
@@ -289,7 +289,7 @@ class TestAccount:
         assert sum(sum(t.count for t in accounts[f"ac2g ({p})"].left.values()) for p in "sf") == arrows
 
 
-# Files made here
+# Files written by the tests
 
 
 @pytest.fixture
@@ -344,7 +344,7 @@ class TestRecords:
         )
         rows = trace.synchronizations[["type", "stream", "event", "event_record"]].tolist()
         assert rows == [(2, 7, 4, 8), (1, 2**32 - 1, 4, 8), (3, 7, 0, 0), (4, 2**32 - 1, 0, 0)]
-        # What the waits say of the event that they wait for.
+        # The events that the waits name.
         assert trace.cuda_events[["event", "event_record", "stream", "correlation"]].tolist() == [(4, 8, 13, 8)]
 
     def test_the_memory_of_a_copy_is_in_its_name(self, load: Callable[..., Trace]) -> None:
@@ -534,7 +534,7 @@ class TestBadInput:
         trace = load(CALL, f'{{"ph":"X","cat":"{category}","name":"n","pid":1,"tid":1,{keys}}}')
         assert trace.imports[0].lost == 1
         assert [why for a in trace.imports[0].accounts for why in a.lost] == [why]
-        assert len(trace.processes) == 1  # a process without a usable event is not made
+        assert len(trace.processes) == 1  # a process without a usable event is not created
         assert all(a.balanced for a in trace.imports[0].accounts)
         assert [loss.reason for loss in trace.named_losses] == ["unreadable"]
         assert sum(trace.count(n) for n in ("kernels", "memcpys", "api_calls", "host_slices", "overheads")) == 1
@@ -679,7 +679,7 @@ def test_negative_sizes_are_counted(tmp_path: Path) -> None:
 
 
 class TestOfCutrace:
-    """JSON that cutrace wrote without its capture."""
+    """JSON that cutrace wrote without the capture."""
 
     def test_rows_whose_events_become_others_are_in_the_account(self, tmp_path: Path) -> None:
         cutrace.convert(DATA / "nsys-2024.4-unified-memory.sqlite", tmp_path / "x.json")

@@ -1,4 +1,4 @@
-"""Import of Perfetto traces of any tool: the events that viewers show become rows."""
+"""Import of Perfetto traces of any tool. The events that viewers show become rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROCESS, MAIN, WORKER, CUSTOM, USED, RATE = 1, 2, 3, 4, 5, 6
 
 
 class Maker:
-    """Makes a trace, packet by packet."""
+    """Writes a trace packet by packet."""
 
     def __init__(self) -> None:
         self.trace = protos.Trace()
@@ -67,7 +67,7 @@ class Maker:
 
 
 def rows(trace: cutrace.Trace, table: str, *fields: str) -> list[tuple[Any, ...]]:
-    """Some fields of rows in the order of time, times since the first second."""
+    """Some fields of rows in order of time. Times count from the first second."""
     found = trace.table(table)
     columns = []
     for field in fields:
@@ -119,9 +119,9 @@ def test_slices_of_threads_nest_and_have_their_arguments(maker, tmp_path):
 @pytest.mark.parametrize(
     ("times", "expected"),
     [
-        ([(BEGIN, 10), (BEGIN, 20), (END, 30), (END, 29)], [(10, 29), (20, 30)]),  # the last two times are not exact
+        ([(BEGIN, 10), (BEGIN, 20), (END, 30), (END, 29)], [(10, 29), (20, 30)]),  # the last times are inexact
         ([(BEGIN, 10), (BEGIN, 20), (END, 20), (END, 30)], [(10, 30), (20, 20)]),
-        ([(BEGIN, 10), (BEGIN, 20), (END, 19), (END, 30)], [(10, 19), (20, 30)]),  # begins first, then the ends
+        ([(BEGIN, 10), (BEGIN, 20), (END, 19), (END, 30)], [(10, 19), (20, 30)]),  # all starts come before the ends
     ],
 )
 def test_an_end_is_of_the_latest_begin_unless_it_is_earlier(maker, tmp_path, times, expected):
@@ -169,7 +169,7 @@ def test_descriptors_may_come_behind_the_first_events(maker, tmp_path, events):
     with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
         assert [row[1] for row in rows(trace, "host_slices", "start", "end")] == [10 * i + 3 for i in range(events)]
         of = Counter(trace.processes[p].pid for (p,) in rows(trace, "instants", "process"))
-        # A descriptor that does not come is not waited for without end.
+        # The importer does not wait forever for a missing descriptor.
         assert of[90] == (3 if events == 2 else 1)
         assert of.total() == events + 2
         assert trace.imports[0].lost == 0
@@ -224,7 +224,7 @@ def test_counters_of_all_events_of_a_sequence(maker, tmp_path):
         event.type, event.name = INSTANT, "m"
         event.extra_counter_values.extend([5, 1] if time < 40 else [5])
         event.extra_double_counter_values.append(0.5)
-        # Descriptors come again at any time.
+        # Descriptors may be repeated at any time.
         maker.packet(2).track_descriptor.CopyFrom(track)
     with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
         found = rows(trace, "counters", "name", "time", "value")
@@ -436,7 +436,7 @@ def test_kernels_and_texts_are_forgotten_when_a_sequence_is_cleared(maker, tmp_p
             packet.interned_data.graphics_contexts.add(iid=1, pid=70)
         packet.gpu_render_stage_event.stage_iid, packet.gpu_render_stage_event.context = 1, 1
     with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
-        # A context is not forgotten: its process does not change.
+        # The importer keeps contexts, because the process of a context does not change.
         assert rows(trace, "gpu_slices", "name", "process") == [("", 0), ("stage", 0), ("stage", 0)]
         assert [p.pid for p in trace.processes] == [70]
 

@@ -1,4 +1,4 @@
-"""Matching of begins and ends, compared with a stack for each key."""
+"""Matching of starts and ends, compared with a stack for each key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cutrace.importers.timeline import match_begin_end
 
 
 def with_stacks(keys: list[int], times: list[int], begins: list[bool]) -> tuple[set[tuple[int, int]], set[int]]:
-    """Begins with their ends (-1 for none), and ends without a begin, the plainest way."""
+    """Match starts with ends by stacks. Returns pairs of start and end (-1 for none), and the ends without a start."""
     stacks: dict[int, list[int]] = {}
     pairs, without = {}, set()
     for i in sorted(range(len(keys)), key=lambda i: (times[i], i)):

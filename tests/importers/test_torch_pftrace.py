@@ -1,12 +1,12 @@
 """Import of the typed Perfetto traces of torch.profiler (``CuspyConfig``, ``export_chrome_trace("x.pftrace")``).
 
-The writer below follows PyTorch's public sources (BSD-3-Clause): torch/csrc/profiler/cuspy/cuspy_pftrace.cpp
-encodes the packets, and torch/profiler/_cuspy/trace.py chooses what is in them. All packets are of sequence 1, whose
-second packet has all interned data. Tracks come first, without a sequence; then groups of slices: all begins of the
-operators, in no order of time, and their ends in the same order; likewise the calls, and so on; then GPU work by kind,
-then counters. The file is compressed with gzip. GPU work has no submission id: its ids are strings in extra_data, and
-zeros are left out. Kernels have a demangled name alone, and three arguments of their launch.
-Graphics context 1 is the process, stages have ids from 1 on and streams from 100 on.
+The writer below follows PyTorch's public sources (BSD-3-Clause): torch/csrc/profiler/cuspy/cuspy_pftrace.cpp encodes
+the packets, and torch/profiler/_cuspy/trace.py selects their contents. All packets are of sequence 1, whose second
+packet has all interned data. Tracks come first, without a sequence. Groups of slices follow. A group has all starts of
+the operators, in no order of time, and then their ends in the same order. Other groups have the calls, and so on. GPU
+work by kind follows, then counters. The file is compressed with gzip. GPU work has no submission id: its ids are
+strings in extra_data, and zeros are left out. Kernels have only a demangled name, and three arguments of their launch.
+Graphics context 1 is the process, stages have ids from 1 on, and streams from 100 on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COUNTERS = ("Power (W)", "SM Active (%)", "Cycles (Current Kernel)")
 
 
 class TorchWriter:
-    """Writes a trace, packet by packet. Times are nanoseconds after :data:`BASE`."""
+    """Writes a trace packet by packet. Times are nanoseconds after :data:`BASE`."""
 
     def __init__(self) -> None:
         self.trace = protos.Trace()
@@ -76,7 +76,7 @@ class TorchWriter:
             data.Extensions[EXTENSIONS["compute_arg_names"]].add(iid=iid, name=name)
 
     def slice(self, track: int, start: int, end: int, name: str, category: str = "", **args: Any) -> Any:
-        """A slice in the group of the last one, unless :meth:`end_group` came between."""
+        """Add a slice to the group of the last one, unless :meth:`end_group` was called in between."""
         event = self.packet(timestamp=BASE + start, sequence_flags=2).track_event
         event.type, event.track_uuid, event.name_iid = BEGIN, track, NAMES.index(name) + 1
         if category:
@@ -88,7 +88,7 @@ class TorchWriter:
         return event
 
     def end_group(self) -> None:
-        """Write the ends of the begins since the last group, in their order."""
+        """Write the ends of the slices since the last group, in their order."""
         for track, end in self.ends:
             last = self.packet(timestamp=BASE + end).track_event
             last.type, last.track_uuid = END, track
@@ -137,7 +137,8 @@ class TorchWriter:
 
 
 def step() -> TorchWriter:
-    """Two launches with their work: a kernel, and a graph of two kernels, of which one waits for the other."""
+    """Two launches with their work: a kernel, and a graph of two kernels. One kernel of the graph waits for the
+    other."""
     torch = TorchWriter()
     torch.slice(CPU, 1_000, 9_000, "aten::mm", "cpu_op", **{"External id": 5})
     torch.end_group()
@@ -204,7 +205,7 @@ def test_the_host_has_operators_calls_waits_and_overhead(path: Path) -> None:
 
 
 def named(trace: cutrace.Trace) -> list[tuple[str, int, int]]:
-    """The slices of the host by start, the longest first; the end of one that never ended is -1."""
+    """The slices of the host by start, the longest first. A slice that never ended has the end -1."""
     found = []
     for rows in (trace.host_slices, trace.unknown("host_slices")):
         names = trace.strings.take(rows["name"]).tolist()
@@ -322,7 +323,7 @@ def test_copies_and_fills_without_bytes_are_kept(tmp_path: Path) -> None:
 def test_kernels_without_a_launch_are_kernels(tmp_path: Path) -> None:
     torch = TorchWriter()
     torch.work(KERNEL, 1, 10, 20, correlation=3).name_iid = NAMES.index("gemm<float>") + 1
-    torch.work(KERNEL, 2, 30, 40, correlation=4)  # without a name either
+    torch.work(KERNEL, 2, 30, 40, correlation=4)  # without a name
     with cutrace.load(torch.write(tmp_path)) as trace:
         launches = trace.launches[trace.kernels["launch"]]
         assert sorted(trace.strings.take(launches["name"]).tolist()) == ["Kernel", "gemm<float>"]

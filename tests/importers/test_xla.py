@@ -1,10 +1,10 @@
 """Import of the JSON of XLA's profiler, which JAX and TensorFlow write.
 
 The format is that of OpenXLA's public sources (Apache-2.0): xla/tsl/profiler/convert/trace_events_to_json.cc writes the
-events, xplane_to_trace_events.cc chooses processes, threads and arguments, and cupti_collector.cc in
-xla/backends/profiler/gpu names the streams and writes the details of kernels, copies and fills. There, devices are
-processes from 1 on and host threads are process 701; lines that are derived from the kernels have thread ids from
-0xdeadbeef on; all arguments are strings; an empty object is the last element of the array.
+events. xplane_to_trace_events.cc selects processes, threads and arguments. cupti_collector.cc in
+xla/backends/profiler/gpu names the streams and writes the details of kernels, copies and fills. Devices are processes
+from 1 on, and host threads are in process 701. Lines that are derived from the kernels have thread ids from 0xdeadbeef
+on. All arguments are strings. The last element of the array is an empty object.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KERNEL = "regs:32 static_shared:64 dynamic_shared:1024 grid:8,2,1 block:128,1,1 
 
 
 def named(pid: int, name: str, tid: int | None = None) -> list[Event]:
-    """The metadata of a process, or of a thread: its name, and its place among the others."""
+    """The metadata events of a process or a thread: its name, and its place in the order."""
     kind = "process" if tid is None else "thread"
     place = {} if tid is None else {"tid": tid}
     event = {"ph": "M", "pid": pid, **place}

@@ -1,4 +1,4 @@
-"""The sdist, the wheel and the workflows: `tox -e package` runs these, with the wheel that it built."""
+"""The sdist, the wheel and the workflows. `tox -e package` runs these tests with the wheel that it built."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not IN_PACKAGE, reason="tox -e package installs 
 
 
 def run(*command: object) -> str:
-    """Run a Python module or program. Its output is part of a failure."""
+    """Run a Python module or program. If it fails, its output is shown."""
     done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -34,7 +34,8 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_sdist_has_every_file_of_the_repository(sdist: Path) -> None:
-    """`tox -e converter` builds its wheel from the sdist. This test is for the collector, which that wheel lacks."""
+    """`tox -e converter` builds its wheel from the sdist, but without the collector. So this test is needed for the
+    collector."""
     with tarfile.open(sdist) as archive:
         members = {name.partition("/")[2] for name in archive.getnames()}
     tracked = {name for name in run("git", "ls-files").splitlines() if (ROOT / name).exists()}
@@ -54,7 +55,7 @@ def test_the_wheel_has_what_it_needs_and_no_sources() -> None:
 
 
 def test_the_wheel_needs_no_library_that_a_system_lacks(tmp_path: Path) -> None:
-    """`repair` copies libraries that its platform does not promise into the wheel: there must be none."""
+    """`repair` copies libraries into the wheel that the platform does not guarantee. There must be none."""
     output = run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", tmp_path, WHEEL)
     repaired = next(tmp_path.glob("*.whl"))
     print(repaired.name)
@@ -67,7 +68,7 @@ def test_installing_needs_no_compiler() -> None:
 
 
 def test_the_wheels_to_build() -> None:
-    """cibuildwheel reads its part of pyproject.toml, and 3.10 to 3.14 are built for each system."""
+    """cibuildwheel reads its section of pyproject.toml, and builds Python 3.10 to 3.14 for each system."""
     for platform in ("linux", "macos", "windows"):
         command = [sys.executable, "-m", "cibuildwheel", "--print-build-identifiers", "--platform", platform]
         architectures = {"linux": "x86_64,aarch64", "macos": "x86_64,arm64", "windows": "AMD64"}[platform]

@@ -1,4 +1,4 @@
-"""A test suite of a user's, run by pytest in a process of its own on the fake GPU."""
+"""The test suite of a user, which pytest runs in a separate process on the fake GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of synchronising calls that allow some of them by place."""
+"""Limits of synchronising calls, with exceptions by place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The action for GitHub and the template for GitLab: their steps run here as a runner would run them."""
+"""The action for GitHub and the template for GitLab. Their steps run here as on a runner."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_budget():
 def test_same(name):
     fakegpu.launch("scale")
 """
-#: It records its arguments and the body, and lists the comments of the file `comments`, or refuses.
+#: A replacement for gh. It records its arguments and the body. It lists the comments in the file `comments`, or fails.
 GH = """#!/bin/bash
 printf '%s\\n' "$@" > "$CALLS/gh-$(ls "$CALLS" | wc -l)"
 for word in "$@"; do
@@ -131,7 +131,7 @@ class Runner:
         statuses, output = [], ""
         for step in ACTION["runs"]["steps"]:
             outputs.write_text("")
-            # Every step after the first has a condition of this form.
+            # Every step except the first has a condition of this form.
             needed = re.search(r"always\(\) && (\S+) != ''$", step.get("if", ""))
             assert needed or not statuses
             if needed and not context.get(needed[1]):
@@ -154,7 +154,8 @@ class Runner:
         return statuses, output, {name: filled(one["value"], context) for name, one in ACTION["outputs"].items()}
 
     def job(self, **variables: str) -> tuple[int, str]:
-        """Run the scripts of the template: they are lines of one shell, and `after_script` of another."""
+        """Run the scripts of the template. The lines of a script run in one shell, and those of `after_script` in
+        another."""
         known = GITLAB | {"CI_PROJECT_DIR": str(self.checkout)} | TEMPLATE["variables"]
         known |= {"CUTRACE_PYTHON": sys.executable, **variables}
         status, output = self.shell("\n".join(["set -e", *TEMPLATE["script"]]), "sh", **known)
@@ -199,7 +200,7 @@ def test_the_action_fails_with_a_summary_artifacts_and_a_comment(runner: Runner)
 
 
 def test_the_comment_of_an_earlier_run_is_replaced_and_arguments_are_words(runner: Runner) -> None:
-    """What is quoted stays a word, and nothing in it is a command."""
+    """A quoted argument stays one word, and nothing in it runs as a command."""
     runner.write(2)
     runner.comments("41\n42\n")
     arguments = "-k 'budget or touch' \"--junitxml=$(touch pwned) x.xml\""

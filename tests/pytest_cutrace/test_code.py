@@ -12,7 +12,7 @@ from cutrace.reports.model import State
 from support import cutrace as command
 from support.suites import Outcome, Suite
 
-#: The kernel ``scale`` of two cubins has other code; ``elsewhere`` is in no module that CUPTI tells.
+#: The kernel ``scale`` has different code in the two cubins. ``elsewhere`` is in no module that CUPTI reports.
 SUITE = """
     from pathlib import Path
 

@@ -15,7 +15,7 @@ from cutrace.reports.model import State
 from support.fakedriver import FakeDriver
 from support.suites import Outcome, Suite
 
-#: A kernel of the fake GPU executes 1,000 instructions, and the fake counts the bytes of copies as those of DRAM.
+#: On the fake GPU a kernel executes 1,000 instructions, and the bytes of copies are counted as DRAM bytes.
 SUITE = """
     @pytest.mark.cutrace(counters=["instructions", "dram_bytes"])
     def test_copy():
@@ -122,7 +122,7 @@ def test_counters_of_a_region(suite: Suite) -> None:
     run = suite.run("--cutrace=require")
     assert run.status == 0, run.output
     assert run.case("test_fixture").regions["whole"]["instructions"] == 1000
-    # What the plugin does to count is not the test's own.
+    # The plugin's own calls for counting do not belong to the test.
     assert run.case("test_step").regions["forward"]["sync_calls"] == 0
 
 
@@ -159,7 +159,7 @@ def test_names_are_checked_when_tests_are_collected(suite: Suite) -> None:
     assert "'sm__inst_executed.avg' is not a count: end it with .sum, .min or .max" in run.output
 
 
-# Where counters cannot be read
+# Counters that cannot be read
 
 MANY = [
     f"{name}.{rollup}"
@@ -213,7 +213,7 @@ def test_what_keeps_counters_from_being_read_is_one_sentence(
     run = suite.run("--cutrace", FAKE_CUPTI_FAILURES=failure)
     assert run.status == 0, run.output
     assert {case.state for case in run.cases.values()} == {State.UNVERIFIED}
-    # One line of the footer has it, however many tests there are.
+    # The footer has one line about this, for any number of tests.
     (reason,) = reasons(run)
     assert sentence in reason
     footer = "".join(run.output.split())
@@ -237,7 +237,7 @@ def test_the_other_metrics_are_compared_without_counters(suite: Suite) -> None:
     run = suite.run("--cutrace", FAKE_CUPTI_FAILURES="RangeProfilerStart:35")
     assert run.failed == {"test_copy"}
     candidate = suite.golden(".cutrace/proposed")["test_a.toml"]
-    assert "instructions = 1000" in candidate  # kept, since it was not counted
+    assert "instructions = 1000" in candidate  # kept, because it was not counted
 
 
 def test_a_first_run_that_initialises_cuda_is_followed_by_one_that_counts(suite: Suite) -> None:

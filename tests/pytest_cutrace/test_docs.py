@@ -1,4 +1,4 @@
-"""The options of the plugin are few."""
+"""The plugin has few options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pytest_cutrace import options
 
 
 def test_options_and_ini_values() -> None:
-    """They are few, so that a user can know them."""
+    """There are only a few, so that a user can know them all."""
     parser = pytest.Parser(_ispytest=True)
     options.add(parser)
     flags = {name.partition("=")[0] for option in parser.getgroup("cutrace").options for name in option.names()}

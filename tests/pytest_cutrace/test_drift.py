@@ -100,7 +100,8 @@ def test_what_is_added_fails_the_test_it_is_in(suite: Suite) -> None:
     ],
 )
 def test_states_of_the_process_fail_where_they_are_gated(suite: Suite, program: str, metric: str, told: str) -> None:
-    """What memory pools hold depends on the tests before, so these are shown only unless a suite asks for more."""
+    """The contents of memory pools depend on earlier tests. So differences are only shown, unless a suite gates
+    them."""
     suite.write("test_it.py", PROGRAM)
     gated = "--cutrace-gate=work,counter,state"
     assert suite.run("--cutrace-update", gated).status == 0
@@ -165,7 +166,8 @@ def test_what_is_kept(recorded: Suite, keep: str, kept: set[str]) -> None:
 
 
 def test_the_first_run_of_a_body_may_differ(recorded: Suite) -> None:
-    """Modules are loaded, caches and pools filled: the second run is judged, and the failure says so."""
+    """The first run may load modules and fill caches and pools. So the second run is judged, and the failure says
+    so."""
     cold = "import builtins\nif not hasattr(builtins, 'warm'):\n    builtins.warm = fakegpu.launch('load')"
     done = recorded.run("--cutrace", EXTRA="one", PROGRAM=cold)
     assert done.status == 0
@@ -192,14 +194,14 @@ def test_the_gate_of_the_command_line_overrides_that_of_the_ini_file(recorded: S
     assert recorded.run("--cutrace", "--cutrace-gate=work", **more).status == 1
 
 
-#: Which runs of a test are slow, and what becomes of it.
+#: For each case, the runs of a test that are slow, and the resulting comparison.
 SLOW = {
     "never": ("[]", "SAME"),
     "always": ("range(100)", "SLOW"),
     "at_first": ("range(3)", "AMBIGUOUS"),
     "at_the_second_look_too": ("range(6)", "AMBIGUOUS"),
 }
-#: A test whose kernel takes a millisecond longer in those of its runs.
+#: A test whose kernel takes a millisecond longer in its runs {slow_runs}, if SLOW is set.
 TIMED = """
 @pytest.mark.cutrace(gate="work,time", repeat=3)
 def test_{name}(runs=iter(range(100))):
@@ -210,7 +212,7 @@ def test_{name}(runs=iter(range(100))):
 
 
 def test_a_slower_time_fails_only_when_every_look_agrees(suite: Suite) -> None:
-    # What calls take is real time of this machine; what kernels take the fake GPU says.
+    # Calls take real time on this machine. The times of kernels come from the fake GPU.
     suite.write("pytest.ini", "[pytest]\ncutrace_tolerance = api_time=100000%\n")
     tests = (TIMED.format(name=name, slow_runs=slow_runs) for name, (slow_runs, _) in SLOW.items())
     suite.write("test_it.py", "\n".join(tests))

@@ -1,4 +1,4 @@
-"""Golden values apply in their environment, and elsewhere if two GPUs agree."""
+"""Golden values apply in their environment, and in other environments if two GPUs agree."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_library():
 
 
 class Machines:
-    """The suite on GPUs of several architectures, with a library of which there are versions."""
+    """The suite on GPUs of several architectures, with a library in several versions."""
 
     def __init__(self, suite: Suite) -> None:
         self.suite = suite

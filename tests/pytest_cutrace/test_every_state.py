@@ -1,4 +1,4 @@
-"""A session in which tests have every state: each report tells all of them."""
+"""A session in which tests have every state. Each report shows all states."""
 
 from __future__ import annotations
 

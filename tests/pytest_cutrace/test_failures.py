@@ -1,4 +1,4 @@
-"""Failures of the same cause are one block, leave few files, and are updated by one command."""
+"""Failures with the same cause are one block, leave few files, and can be updated by one command."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def recorded(suite: Suite, golden: Path) -> Suite:
 
 
 def block(done: Outcome) -> list[str]:
-    """The block of the footer."""
+    """The lines of the block in the footer."""
     lines = done.output.splitlines()
     (start,) = [at for at, line in enumerate(lines) if " tests failed: " in line]
     end = start + 1
@@ -96,7 +96,7 @@ def test_a_quiet_footer_has_the_cause_and_the_command(recorded: Suite) -> None:
 
 @pytest.mark.parametrize("plugins", [(), ("xdist",)])
 def test_the_command_selects_no_other_test(recorded: Suite, plugins: tuple[str, ...]) -> None:
-    """Other parameters, which are not selected, would be updated with their function."""
+    """Otherwise other parameters of the function, which were not selected, would be updated, too."""
     workers = ("-n", "2") if plugins else ()
     done = recorded.run("--cutrace", "-k", "not 11", *workers, plugins=plugins, CAUSES="cast")
     command = block(done)[-1]

@@ -1,4 +1,4 @@
-"""Pytest under `cutrace record --last`: a test that fails leaves what was recorded before."""
+"""Pytest under `cutrace record --last`: a failing test leaves what was recorded before the failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which run of a test is judged: runs with fresh fixtures, by golden values and limits, on update as on check."""
+"""Which run of a test is judged: with fresh fixtures, by golden values and by limits, in updates and in checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A failure names the line of Python from which added work came."""
+"""A failure names the Python line that added work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from support.suites import Outcome, Suite
 
-#: A library of the project, and tests that add work when ADD is set. Comments mark the lines that are named.
+#: A library of the project, and tests that add work if ADD is set. Comments mark the lines that failures name.
 LIBRARY = """
 import os
 import fakegpu
@@ -40,7 +40,7 @@ def test_add():
 
 
 class Lines:
-    """A suite whose library is changed after its golden values were recorded."""
+    """A suite whose library changes after its golden values were recorded."""
 
     def __init__(self, suite: Suite) -> None:
         self.suite = suite
@@ -66,7 +66,7 @@ def lines(suite: Suite) -> Lines:
 
 
 def added(done: Outcome, name: str = "test_add") -> list[tuple]:
-    """What a case says of added work: the change, and place, test, count of each site."""
+    """The added work in a case: the change, and the place, test and count of each site."""
     return [
         (work.change, [(site.place, site.test, site.count) for site in work.sites]) for work in done.case(name).added
     ]
@@ -94,7 +94,7 @@ def test_new_work_has_its_line_and_the_line_of_the_test(lines: Lines, add: str, 
 
 
 def test_more_of_the_same_work_has_all_of_its_lines(lines: Lines) -> None:
-    """Which one was added is unknown."""
+    """It is unknown which of the lines was added."""
     program = PROGRAM + "    fused_add()  # again\n"
     done = lines.changed("more", program=program)
     old = lines.line("mylib/ops.py", "softmax") + " in fused_add"
@@ -236,7 +236,7 @@ def test_a_teardown_that_fails_in_between_leaves_the_failure_as_it_was(lines: Li
 
 
 def test_without_stacks_a_note_says_why(lines: Lines) -> None:
-    """As with a Python whose frames are unknown."""
+    """For example, the frames of this Python version may be unknown."""
     lines.suite.write(
         "conftest.py",
         """
@@ -327,7 +327,7 @@ def test_other_modes_have_the_same_lines(lines: Lines, options: tuple[str, ...])
 
 
 def test_later_tests_take_no_stacks(lines: Lines) -> None:
-    """The recording goes on as before."""
+    """The recording continues, but takes no more stacks."""
     program = (
         PROGRAM
         + """

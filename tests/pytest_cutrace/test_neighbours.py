@@ -1,4 +1,4 @@
-"""Tests that other plugins repeat, run in threads or forks, or limit in time."""
+"""Tests that other plugins repeat, run in threads or forks, or stop after a time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other features of pytest and its plugins work as without the plugin."""
+"""Other features of pytest and of its plugins work as they do without this plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repeated bodies repeat their work; tests that cannot be repeated are not gated before a second session agrees."""
+"""Repeated bodies repeat their work. Tests that cannot be repeated are not gated before a second session agrees."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A golden value that a session did not compare fails it under ``require``, with a sentence that says which and why.
+"""If a session does not compare a golden value, ``require`` makes it fail with a sentence that names the value and the
+reason.
 
-Each case is a change to a suite with golden files, which a session of plain pytest would pass.
+Each case is a change to a suite with golden files. A session of plain pytest would pass with the change.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def scale():
 
 
 def edit(name: str, old: str, new: str) -> Change:
-    """Replace ``old``, which is in the file once."""
+    """Replace ``old``, which occurs once in the file."""
 
     def change(folder: Path) -> None:
         text = (folder / name).read_text()
@@ -86,7 +87,7 @@ def edit(name: str, old: str, new: str) -> Change:
 
 
 def add(name: str, text: str) -> Change:
-    """Write a file, or its end."""
+    """Write a file, or append to it."""
 
     def change(folder: Path) -> None:
         path = folder / name
@@ -143,8 +144,8 @@ def all_of(*changes: Change) -> Change:
 
 @dataclass(frozen=True)
 class Case:
-    """A change, and what the session that it should fail says. ``options`` and ``variables`` are those of the
-    session; ``plugins`` are loaded too. ``gpu``: there is a driver."""
+    """A change, and a part of the message of the session that should fail. ``options`` and ``variables`` are those of
+    the session, and ``plugins`` are loaded in addition. ``gpu`` says whether there is a driver."""
 
     change: Change
     says: str
@@ -634,7 +635,7 @@ CASES: dict[str, dict[str, Case]] = {
         ),
         "in forks": Case(conftest(textwrap.dedent(FORKING)), "tests could not be verified", variables={"FORKED": "1"}),
         "in threads": Case(
-            # The plugin runs a test of ctypes, as of the fake GPU, in one thread, but as often as a marker says.
+            # The plugin runs tests that use ctypes, as the fake GPU does, in one thread, but as often as a marker says.
             edit(A, ONE, "@pytest.mark.iterations(2)\n" + ONE),
             "1 pytest-run-parallel runs it several times at once",
             plugins=("run-parallel",),
@@ -649,11 +650,11 @@ TABLE = [pytest.param(case, id=f"{group}: {name}") for group, cases in CASES.ite
 
 @pytest.fixture(scope="module")
 def recorded(fake_driver: FakeDriver, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A suite with golden values of all of its tests."""
+    """A suite with golden values of all its tests."""
     suite = Suite(tmp_path_factory.mktemp("recorded"), fake_driver)
     for name, text in FILES.items():
         suite.write(name, text)
-    for _ in range(2):  # an update confirms doctests, which it cannot run again, with the one before
+    for _ in range(2):  # doctests cannot run again, so a second update confirms them
         done = suite.run("--cutrace-update")
         assert done.status == 0, done.output
     return suite.folder

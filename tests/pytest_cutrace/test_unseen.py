@@ -1,4 +1,4 @@
-"""A session without measurements reports that."""
+"""A session without measurements reports this."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_another_tool_holds_cupti(recorded: Suite, distributed: tuple[str, ...])
 
 
 def test_nothing_was_done_where_there_is_no_gpu(recorded: Suite) -> None:
-    """CUDA was not used, and there is no sign of a GPU."""
+    """CUDA was not used, and nothing indicates a GPU."""
     done = recorded.run("--cutrace", WORK="0")
     assert done.case("test_gated").state is State.UNVERIFIED
     assert "no GPU work of tests was seen" in done.output

@@ -1,4 +1,4 @@
-"""Golden files are written only on request, change as little as possible, and only by tests that pass."""
+"""Golden files are written only on request, change as little as possible, and contain only tests that pass."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def test_many_parameters_are_one_file_of_few_lines(suite: Suite) -> None:
 
 
 def test_printed_commands_work_where_pytest_was_started(suite: Suite) -> None:
-    """Those of a failure and of candidates, from a subfolder and with another golden folder."""
+    """The commands for a failure and for candidates work, in a subfolder and with another golden folder."""
     suite.write("pytest.ini", "[pytest]\ncutrace_golden_dir = gold\n")
     suite.write("tests/test_a.py", "def test_it():\n    fakegpu.launch(os.environ.get('NAME', 'k'))\n")
     below = Suite(suite.folder / "tests", suite.driver)

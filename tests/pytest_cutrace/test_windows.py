@@ -175,7 +175,7 @@ def test_the_order_of_tests_does_not_matter(suite: Suite) -> None:
     distributed = suite.run("--cutrace", "-n", "2", plugins=("xdist",))
     assert {name: case.values.get("kernels") for name, case in distributed.cases.items()} == forward
     assert {case.worker for case in distributed.cases.values()} == {"gw0", "gw1"}
-    # As a test of another session's worker would start it.
+    # The environment that a worker of another session would give to this test.
     outer = {"PYTEST_XDIST_WORKER": "gw0", "CUTRACE_PYTEST_CONTROLLER": "1"}
     nested = suite.run("--cutrace", "-n", "2", plugins=("xdist",), **outer)
     assert {name: case.values.get("kernels") for name, case in nested.cases.items()} == forward

@@ -1,4 +1,4 @@
-"""Parse a page like a browser, for tests."""
+"""Parses a page like a browser, for tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 
 class Page(HTMLParser):
-    """What a browser makes of a page: tags with attributes, and the text of scripts by id."""
+    """What a browser gets from a page: tags with attributes, and the contents of scripts by id."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

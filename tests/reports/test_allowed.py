@@ -1,4 +1,4 @@
-"""What reports say of calls that limits allow."""
+"""How reports show calls that limits allow."""
 
 from __future__ import annotations
 

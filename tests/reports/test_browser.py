@@ -1,4 +1,4 @@
-"""Pages in Chromium: needs the playwright package and a browser, which CHROMIUM may name."""
+"""Pages in Chromium. Needs the playwright package and a browser, which CHROMIUM may name."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def pages(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def opened(browser, pages):
-    """Opens a page offline, and fails the test if its script complains."""
+    """Opens a page offline. The test fails if the script of the page reports an error."""
     contexts, problems = [], []
 
     def open(name: str, width: int = 1280, scheme: str = "light"):

@@ -1,4 +1,4 @@
-"""The library of charts is the file that its authors released."""
+"""The library of charts is identical to the released file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 UPLOT = ROOT / "src" / "cutrace" / "reports" / "vendor" / "uplot"
-# Of the tag 1.6.32 of https://github.com/leeoniya/uPlot.
+# The files of the tag 1.6.32 of https://github.com/leeoniya/uPlot.
 RELEASED = {
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
     "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",

@@ -29,7 +29,7 @@ EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x00\x
 
 
 def full(text: str, state: State = State.GATED) -> Case:
-    """A case in which each text is the same."""
+    """A case in which all strings are equal to ``text``."""
     row = Row(text, text, 1, 2, text, Verdict.CHANGED, True, text, True)
     picture = Timeline(10, (Lane(text, text, ((0, 5, 0, 0, 1), (2, 3, 0, 1, 0))),), (Style(text, text, "kernel"),), 3)
     return Case(
@@ -69,7 +69,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_lets_nothing_else_run():
     policy = next(a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
-    # The button of a trace opens this one in another window.
+    # The button of a trace opens this page in another window.
     assert re.findall(r"(?:https?:)?//[a-z][\w.]*", made) == ["https://ui.perfetto.dev"]
     assert not [a for _, a in page.tags if {"src", "style"} & set(a)]
     assert [a["href"] for tag, a in page.tags if tag == "a"] == ["#t0"]
@@ -183,7 +183,7 @@ def test_styles_are_in_the_page_once_and_a_test_of_a_real_suite_takes_few_bytes(
         case = Case("a", values=measure(trace, window).values, kernels=top_kernels(trace, window))
         case = replace(case, timeline=timeline(trace, window))
     one, many = (len(html(report(*[replace(case, nodeid=f"t{n}") for n in range(count)]))) for count in (1, 11))
-    # 500 of them are to be less than 10 MB.
+    # 500 cases have to be smaller than 10 MB.
     assert (many - one) / 10 < 18_000
     assert html(SessionReport(()))
 

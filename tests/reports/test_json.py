@@ -1,4 +1,5 @@
-"""Cases go through JSON and come back; files are whole and readable by any JSON reader."""
+"""Cases are unchanged after they are written and read as JSON. Files are complete, and any JSON reader can read
+them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from cutrace.golden.model import Interval, Span, Verdict, plain
 from cutrace.reports.jsonfile import case_text, read_case, read_report, report_text, write
 from cutrace.reports.model import AddedWork, CallSite, Case, Kernel, SessionReport, State, Timeline
 
-# Longer texts and larger values take the same way, and most of the time.
+# Short strings suffice. Longer strings and larger values are handled in the same way, and would take most of the time.
 WORDS = st.text(max_size=6)
 INTERVALS = st.builds(Interval, *[st.integers(0, 1 << 60)] * 4, st.tuples(st.integers(0, 9)))
 VALUES = st.one_of(st.integers(-(1 << 70), 1 << 70), st.dictionaries(WORDS, st.integers(), max_size=2))

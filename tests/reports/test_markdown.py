@@ -91,7 +91,7 @@ def test_junit_properties_are_plain_numbers():
 def test_the_lines_of_added_work_are_in_each_report():
     site = CallSite("mylib/ops.py:42 in fused_add", "test_ops.py:17", 1, 0)
     case = replace(CASE, added=(AddedWork("kernel_launches", "", "cast", "+ cast", (site,)),))
-    # In a block, because its columns would not stay in a list.
+    # The lines are in a block, because their columns would not be aligned in a list.
     assert "\n```text\n+ cast   mylib/ops.py:42 in fused_add" in markdown(SessionReport((case,)))
     assert ("cutrace.added", "+ cast   mylib/ops.py:42 in fused_add  <- test_ops.py:17") in properties(case)
 

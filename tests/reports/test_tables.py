@@ -172,7 +172,7 @@ def test_the_width_of_a_terminal_is_shared_out(width, head, where, name):
     assert list(map(len, shown[1].split()[-2:])) == [where, name]
     assert shown[2].split() == [word for word in ("2", "5", "60", "7", "x", "m") if word in shown[2].split()]
     assert len(shown[1]) <= max(width or 0, 39) or width is None
-    # Numbers end, and words begin, where those of the other rows do.
+    # Numbers are aligned on the right, and words on the left.
     assert shown[0].index("where") == shown[2].index("x") == shown[1].index("w")
     assert shown[0].index("count") + len("count") == shown[1].index("1,234,567") + len("1,234,567")
 

@@ -113,7 +113,7 @@ def test_slices_without_a_free_row_are_left_out_and_counted(tmp_path):
     with Capture(tmp_path / "a.bin") as made:
         for number in range(12):
             made.push_pop(f"range {number}", 100 + number, 1000 - number)
-        # After the overlapping ranges, rows are free again.
+        # After the overlapping ranges, the lanes are free again.
         made.push_pop("later", 2000, 2100)
     with cutrace.load(tmp_path / "a.bin") as trace:
         picture = timeline(trace, whole(trace))
@@ -131,7 +131,7 @@ def test_the_slices_that_are_left_out_are_one_slice_for_each_run(tmp_path):
         for number, length in enumerate(lengths):
             made.push_pop(f"range {number}", 100 * number, 100 * number + length)
     with cutrace.load(tmp_path / "a.bin") as trace:
-        # Half of the limit is for slices, of which ranges may use a quarter: two.
+        # Half of the limit is for slices. Ranges may use a quarter of these, which is two.
         picture = timeline(trace, whole(trace), limit=16)
     (lane,) = picture.lanes
     assert [(s[0], s[1], picture.styles[s[2]].name) for s in lane.slices] == [

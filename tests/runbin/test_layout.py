@@ -1,4 +1,4 @@
-"""The one definition of the rows."""
+"""The single definition of all rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading run.bin: whole files, torn files, damaged files, hostile files."""
+"""Reading run.bin: complete, torn, damaged and hostile files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def rows_of(reader: Reader, table: str = "kernels") -> np.ndarray:
 
 
 def reseal(header: bytes) -> bytes:
-    """A header with its own checksum made right again."""
+    """Return the header with its checksum corrected."""
     return header[:60] + crc32c(header[:60]).to_bytes(4, "little")
 
 
@@ -275,7 +275,7 @@ def sample(tmp_path_factory) -> bytes:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_damage_whatever_crashes_the_reader(tmp_path, sample, monkeypatch, data):
-    """Flipped bytes, cuts, insertions and headers resealed round wild values."""
+    """Bits are flipped, bytes are cut or inserted, and headers with wild values get correct checksums."""
     monkeypatch.setattr("cutrace.runbin.reader._READ_AT_ONCE", data.draw(st.sampled_from([0, 1 << 16])))
     broken = bytearray(sample)
     for _ in range(data.draw(st.integers(1, 6))):

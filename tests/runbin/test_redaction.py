@@ -1,4 +1,4 @@
-"""Redacted captures: what is removed, and what is kept."""
+"""Redacted captures: what is removed and what is kept."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_what_was_measured_is_as_it_was(tmp_path: Path) -> None:
 
 
 SOURCE = Path(__file__).parents[2] / "src" / "cutrace"
-#: What becomes of each option of a recording in a redacted capture, with a value as the collector records it. A new
-#: option has to be on this list: decide whether its value may have a path.
+#: The options of a recording by what happens to them in a redacted capture. Each has a value as the collector records
+#: it. A new option has to be added here: decide whether its value may contain a path.
 DECIDED = {
     "kept": {
         "kinds": "kernel,nvtx", "api": "launch", "graph": "node", "nvtx": "1", "sync": "0", "max_memory": "67108864",
@@ -162,7 +162,7 @@ def test_redacting_again_changes_nothing(redacted: Path, tmp_path: Path) -> None
 def test_damaged_blocks_are_left_out(tmp_path: Path) -> None:
     data = bytearray(private_capture(tmp_path / "a.bin").read_bytes())
     with Reader(tmp_path / "a.bin") as reader:
-        data[int(reader.offsets[0]) + 80] ^= 1  # in the process description
+        data[int(reader.offsets[0]) + 80] ^= 1  # damage in the process description
     (tmp_path / "a.bin").write_bytes(data)
     redact(tmp_path / "a.bin", tmp_path / "b.bin")
     assert b"alice" not in (tmp_path / "b.bin").read_bytes()

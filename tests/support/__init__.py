@@ -1,4 +1,4 @@
-"""Helpers for tests of several rooms."""
+"""Helpers that tests of several packages use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from cutrace.cli import main
 from cutrace.runbin import TABLES, Writer
 
-#: Put in front of a Python program: `capture(...)` writes what a recorded process would have written.
+#: Prepended to a Python program. `capture(...)` writes the files of a recorded process.
 _PREAMBLE = """
 import os, sys
 from cutrace.runbin import Writer
@@ -28,13 +28,14 @@ def capture(instance=1, started=0, **info):
 
 
 def recorded(program: str) -> list[str]:
-    """The command of a Python program that plays a recorded process: it can call ``capture(instance, started)``."""
+    """The command of a Python program that behaves like a recorded process. It can call ``capture(instance,
+    started)``."""
     return [sys.executable, "-c", _PREAMBLE + program]
 
 
 def cutrace(*arguments: object, env: dict[str, str] | None = None, cwd: Path | None = None, **options):
-    """Run the command line; returns its status, stdout and stderr as text. A verb that only reads and writes files runs
-    in this process, which is ten times as fast, unless ``env``, ``cwd`` or options of a process are given."""
+    """Run the command line. Returns its status, stdout and stderr as strings. A verb that only reads and writes files
+    runs in this process, which is ten times as fast, unless ``env``, ``cwd`` or options of a process are given."""
     words = list(map(str, arguments))
     if words[:1] and words[0] in _FILES and env is None and cwd is None and not options:
         return _run_here(words)
@@ -50,7 +51,7 @@ def cutrace(*arguments: object, env: dict[str, str] | None = None, cwd: Path | N
 
 
 def refused(done: subprocess.CompletedProcess[str], sentence: str) -> None:
-    """Check that a command refused its arguments or its input: by status 2 and one sentence."""
+    """Check that a command rejected its arguments or its input with status 2 and one sentence."""
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("cutrace: ")
     assert done.stderr.count("\n") == 1
@@ -58,8 +59,8 @@ def refused(done: subprocess.CompletedProcess[str], sentence: str) -> None:
 
 
 def on_a_terminal(*arguments: object, status: int = 0, cwd: Path | None = None, **environ: str) -> str:
-    """The output of the command line on a terminal."""
-    import pty  # not on Windows
+    """Run the command line on a terminal. Returns its output."""
+    import pty  # Windows lacks it
 
     control, terminal = pty.openpty()
     command = [sys.executable, "-m", "cutrace", *map(str, arguments)]
@@ -68,7 +69,7 @@ def on_a_terminal(*arguments: object, status: int = 0, cwd: Path | None = None, 
     with subprocess.Popen(command, **streams, env={**base, **environ}, cwd=cwd) as process:
         os.close(terminal)
         shown = b""
-        with suppress(OSError):  # the error of a terminal after its last writer has closed it
+        with suppress(OSError):  # reading a terminal fails after its last writer has closed it
             while piece := os.read(control, 1 << 16):
                 shown += piece
         assert process.wait(timeout=60) == status
@@ -99,7 +100,7 @@ def _run_here(words: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def rows(table: str, count: int, /, **values) -> np.ndarray:
-    """Rows of a table, zero but for the fields given."""
+    """Rows of a table. Fields without a given value are 0."""
     out = np.zeros(count, TABLES[table].dtype)
     for name, value in values.items():
         out[name] = value
@@ -107,7 +108,8 @@ def rows(table: str, count: int, /, **values) -> np.ndarray:
 
 
 def small_capture(path: Path, *, pid: int = 100, offset: int = 0, **info) -> Path:
-    """A capture of one process with two kernels on one GPU: 100-200 and 150-300 ns, and launches before them."""
+    """Write a capture of one process with two kernels on one GPU, at 100-200 and 150-300 ns, and their launches
+    before."""
     with Writer(path, pid=pid, command=["./train"], ended=1, **info) as writer:
         launch = writer.launch(name="saxpy", grid_x=4, block_x=128)
         call = writer.function(name="cudaLaunchKernel", domain=2, callback=211)

@@ -1,6 +1,6 @@
-"""A suite of a user's with every state that a report shows: `write` its files, and run `SESSIONS` one after the other.
+"""The test suite of a user with every state that a report shows. `write` writes its files; `SESSIONS` are run in order.
 
-The golden files are recorded by two sessions, then the code changes, and the last session shows everything.
+Two sessions record the golden files. Then the code changes, and the last session shows all states.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ import fakegpu
 if os.environ.get("ON") == "sm_80":
     fakegpu.describe("NVIDIA FAKE", (8, 0))
 """
-#: Arguments of pytest and variables of each session.
+#: The arguments of pytest and the variables of each session.
 SESSIONS: list[tuple[list[str], dict[str, str]]] = [
     (["--cutrace-update", "test_gemm.py"], {"ON": "sm_80"}),
     (["--cutrace-update", "--deselect=test_gemm.py::test_gemm"], {}),

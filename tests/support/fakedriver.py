@@ -1,7 +1,8 @@
-"""The fake driver: libraries that stand for libcuda and libcupti, built once and kept under the hash of their sources.
+"""The fake driver: libraries that replace libcuda and libcupti. They are built once, and kept under the hash of their
+sources.
 
-A program that is started with :meth:`FakeDriver.environment` finds them where it would find the real ones, and
-``import fakegpu`` gives it the GPU.
+A program that is started with :meth:`FakeDriver.environment` finds them in place of the real ones, and controls the GPU
+by ``import fakegpu``.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _FLAGS = ("-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-DCUP
 
 
 class MissingTools(Exception):
-    """What the fake driver cannot be built without is not on this machine."""
+    """This machine lacks something that is needed to build the fake driver."""
 
 
 @dataclass(frozen=True)
 class FakeDriver:
-    """``directory`` looks like a folder of site-packages with NVIDIA's wheels."""
+    """The built fake driver. ``directory`` looks like a folder of site-packages with NVIDIA's wheels."""
 
     directory: Path
 
@@ -53,9 +54,10 @@ class FakeDriver:
 
 
 def build(cache: Path) -> FakeDriver:
-    """The fake driver from ``cache``, built if it is not there. Processes that want to build it wait for the first.
+    """Return the fake driver in ``cache``, and build it first if necessary. Of several processes, one builds it and the
+    others wait.
 
-    Raises :class:`MissingTools` where there is no C++ compiler or no CUDA and CUPTI headers.
+    Raises :class:`MissingTools` if there is no C++ compiler, or there are no CUDA and CUPTI headers.
     """
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     if not compiler:
@@ -69,7 +71,7 @@ def build(cache: Path) -> FakeDriver:
     directory = cache / _key(compiler, includes)
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
-        import fcntl  # Windows lacks it, and needs the rest of this module
+        import fcntl  # Windows lacks it, but uses the rest of this module
 
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not directory.is_dir():

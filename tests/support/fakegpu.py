@@ -1,17 +1,18 @@
-"""A GPU that does what a test says, for programs that run on the fake driver (see ``fakedriver``).
+"""A GPU that does what a test tells it, for programs that run on the fake driver (see ``fakedriver``).
 
-The program that is measured imports this module and works with the GPU through it::
+The measured program imports this module and controls the GPU with it::
 
     import fakegpu
 
     fakegpu.launch("_Z4axpyPfi", grid=8, duration_ns=5000)
     fakegpu.synchronize()
 
-The first call initialises CUDA, as the CUDA runtime does; so the driver loads what ``CUDA_INJECTION64_PATH`` names. All
-times are nanoseconds, all sizes bytes. Each function that is an API call takes the name under which it is recorded
-(``call``), with or without CUPTI's version at its end. A call that fails raises RuntimeError with the CUresult.
+The first call initialises CUDA, as the CUDA runtime does. The driver then loads the library that
+``CUDA_INJECTION64_PATH`` names. All times are nanoseconds, and all sizes are bytes. Each function that is an API call
+has a parameter ``call``: the name under which it is recorded, with or without CUPTI's version suffix. A call that fails
+raises RuntimeError with the CUresult.
 
-It stands alone: it imports neither cutrace nor anything that uses NVTX.
+The module stands alone: it imports neither cutrace nor anything that uses NVTX.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _three(size: int | Sequence[int]) -> ctypes.Array[ctypes.c_uint32]:
 
 
 def describe(name: str = "NVIDIA FAKE", capability: tuple[int, int] = (9, 0), devices: int = 1) -> None:
-    """What the GPUs are. Before ``init()``."""
+    """Set the properties of the GPUs. Call it before ``init()``."""
     _driver().fake_gpu_describe(name.encode(), *capability, devices)
 
 
@@ -68,7 +69,7 @@ def init() -> None:
 
 
 def use_context(number: int) -> None:
-    """Make another context current in this thread; the first one has number 1."""
+    """Make another context current in this thread. The first context has number 1."""
     _check(_driver().cuCtxSetCurrent(ctypes.c_void_p(number)), "cuCtxSetCurrent")
 
 
@@ -84,11 +85,11 @@ def launch(
     fails: bool = False,
     call: str = "cudaLaunchKernel",
 ) -> None:
-    """Launch a kernel. It starts 2 us later, or when the work before it in the stream is over.
+    """Launch a kernel. It starts 2 us later, or at the end of the previous work in the stream.
 
-    :param delay_ns: start later by this much.
-    :param detached: no synchronising call waits for it, as for work in a context that the caller does not know: with
-        ``delay_ns`` it starts (and is reported) after a later test has begun.
+    :param delay_ns: a delay of the start.
+    :param detached: no synchronising call waits for the kernel, as for work in a context that the caller does not know.
+        With ``delay_ns`` the kernel starts, and is reported, after the start of a later test.
     :param end: False for a kernel whose record has no end.
     """
     flags = (_DETACHED if detached else 0) | (0 if end else _NO_END) | (_FAILS if fails else 0)
@@ -100,7 +101,7 @@ def launch(
 
 
 def memory() -> int:
-    """What the kernels have computed so far: their number."""
+    """The result of all kernels so far: their number."""
     init()
     of_driver = _driver().fake_gpu_memory
     of_driver.restype = ctypes.POINTER(ctypes.c_uint64)
@@ -108,19 +109,19 @@ def memory() -> int:
 
 
 def load_module(cubin: bytes, number: int = 1) -> None:
-    """Load a module, whose number and cubin CUPTI tells."""
+    """Load a module. CUPTI reports its number and its cubin."""
     init()
     _cupti().fake_module_loaded(ctypes.c_uint32(number), ctypes.c_void_p(1), cubin, ctypes.c_size_t(len(cubin)))
 
 
 def wait_in_launch(kernel: str, launches: int = 1) -> None:
-    """The next kernel of this thread waits for so many later launches of another kernel, if it runs as a pass of a
-    range: its launch returns when they are there."""
+    """Let the next kernel of this thread wait for ``launches`` later launches of another kernel, if it runs as a pass
+    of a range. Its own launch returns after these."""
     _driver().fake_gpu_wait_in_launch(kernel.encode(), launches)
 
 
 def hold_recorded_launch(file: str) -> None:
-    """The next launch that is recorded does not return before the file is there, as where CUPTI takes its time."""
+    """Let the next recorded launch return only when the file exists. This simulates a slow CUPTI."""
     _driver().fake_gpu_hold_recorded_launch(file.encode())
 
 
@@ -133,7 +134,7 @@ def graph_launch(
 ) -> None:
     """Launch a CUDA graph of kernels that run one after the other, each for ``duration_ns``.
 
-    :param nodes: their names, or how many there are (``node0``, ``node1``, ...).
+    :param nodes: the names of the nodes, or their number (``node0``, ``node1``, ...).
     """
     names = [f"node{i}" for i in range(nodes)] if isinstance(nodes, int) else list(nodes)
     array = (ctypes.c_char_p * len(names))(*(name.encode() for name in names))
@@ -142,26 +143,26 @@ def graph_launch(
 
 
 def begin_capture(stream: int = 7) -> None:
-    """Capture the kernels and fills of a stream into a CUDA graph, from now on. They do not run."""
+    """Start to capture the kernels and fills of a stream into a CUDA graph. They do not run."""
     _check(_driver().fake_gpu_begin_capture(stream), "cudaStreamBeginCapture")
 
 
 def end_capture(stream: int = 7) -> int:
-    """End the capture of a stream, and return the graph."""
+    """End the capture of a stream. Returns the graph."""
     graph = ctypes.c_uint32()
     _check(_driver().fake_gpu_end_capture(stream, ctypes.byref(graph)), "cudaStreamEndCapture")
     return graph.value
 
 
 def instantiate(graph: int) -> int:
-    """Make an executable graph of a captured one."""
+    """Make an executable graph from a captured graph."""
     executable = ctypes.c_uint32()
     _check(_driver().fake_gpu_instantiate(graph, ctypes.byref(executable)), "cudaGraphInstantiate")
     return executable.value
 
 
 def replay(executable: int, stream: int = 7, duration_ns: int = 1000) -> None:
-    """Launch an executable graph; each of its nodes takes ``duration_ns``."""
+    """Launch an executable graph. Each of its nodes takes ``duration_ns``."""
     _check(_driver().fake_gpu_replay(executable, stream, ctypes.c_uint64(duration_ns)), "cudaGraphLaunch")
 
 
@@ -169,8 +170,8 @@ def copy(
     kind: str = "HtoD", bytes: int = 4096, stream: int = 7, duration_ns: int = 1000, call: str = "cudaMemcpyAsync",
     pinned: bool = True,
 ) -> None:  # fmt: skip
-    """Copy memory; ``kind`` is one of :data:`COPIES`. A call not named Async waits for the copy. Host memory is pinned
-    or pageable."""
+    """Copy memory. ``kind`` is a key of :data:`COPIES`. A call whose name lacks Async waits for the copy. Host memory
+    is pinned or pageable."""
     status = _driver().fake_gpu_copy(
         call.encode(), COPIES[kind], pinned, ctypes.c_uint64(bytes), stream, ctypes.c_uint64(duration_ns)
     )
@@ -188,12 +189,13 @@ def memset(
 
 
 def synchronize(call: str = "cudaDeviceSynchronize", stream: int | None = None) -> None:
-    """Wait for a stream, or for all of them."""
+    """Wait for a stream, or for all streams."""
     _check(_driver().fake_gpu_wait(call.encode(), _ALL_STREAMS if stream is None else stream), call)
 
 
 def malloc(bytes: int, call: str = "cudaMalloc") -> int:
-    """Allocate device memory (of 80 GiB); returns its address. A call named Async takes it from the memory pool."""
+    """Allocate device memory (of 80 GiB). Returns its address. A call whose name has Async takes it from the memory
+    pool."""
     address = ctypes.c_uint64()
     status = _driver().fake_gpu_allocate(call.encode(), ctypes.c_uint64(bytes), ctypes.byref(address))
     _check(status, call)
@@ -205,12 +207,12 @@ def free(address: int, call: str = "cudaFree") -> None:
 
 
 def api(call: str, duration_ns: int = 0) -> None:
-    """Any other API call, which gives the GPU nothing to do. It is recorded if the recording wants such calls."""
+    """Make any other API call, one that gives the GPU no work. It is recorded if the recording includes such calls."""
     _check(_driver().fake_gpu_call(call.encode(), ctypes.c_uint64(duration_ns)), call)
 
 
 def profiler(call: str) -> None:
-    """Tell profilers to begin or to end: cudaProfilerStart, cudaProfilerStop, cuProfilerStart or cuProfilerStop."""
+    """Tell profilers to start or stop: cudaProfilerStart, cudaProfilerStop, cuProfilerStart or cuProfilerStop."""
     _check(_driver().fake_gpu_profiler(call.encode()), call)
 
 
@@ -218,47 +220,48 @@ def profiler(call: str) -> None:
 
 
 def hold_cupti(error: int = _MULTIPLE_SUBSCRIBERS) -> None:
-    """From now on CUPTI refuses subscribers, as when another tool has it. Before ``init()``."""
+    """Let CUPTI refuse subscribers from now on, as if another tool held it. Call it before ``init()``."""
     _cupti().fake_fail_subscribe(error)
 
 
 def release_cupti() -> None:
-    """The other tool is gone."""
+    """Let CUPTI accept subscribers again."""
     _cupti().fake_fail_subscribe(0)
 
 
 def subscribe() -> int:
-    """What another tool of this process does; returns CUPTI's answer: 0, or 39 while somebody holds CUPTI."""
+    """Subscribe to CUPTI like another tool of this process. Returns CUPTI's answer: 0, or 39 while a tool holds
+    CUPTI."""
     handle = ctypes.c_void_p()
     return int(_cupti().cuptiSubscribe(ctypes.byref(handle), ctypes.c_void_p(1), None))
 
 
 def drop(records: int) -> None:
-    """CUPTI loses records; it reports them with the next buffer."""
+    """Let CUPTI lose ``records`` records. It reports them with the next buffer."""
     _cupti().fake_drop(ctypes.c_size_t(records))
 
 
 def deliver_at_flush_only(on: bool = True) -> None:
-    """Buffers come when CUPTI is flushed, the newest first."""
+    """Let CUPTI deliver buffers only when it is flushed, the newest first."""
     _cupti().fake_deliver_late_and_reversed(on)
 
 
 def hold_buffer(on: bool) -> None:
-    """Flushes leave this thread's buffer to CUPTI, as they do while work in it is running."""
+    """Let flushes leave this thread's buffer in CUPTI, as real ones do while work in the buffer is running."""
     _cupti().fake_hold_buffer(on)
 
 
 def flush_takes(milliseconds: int) -> None:
-    """How long each flush of CUPTI takes."""
+    """Set the time that each flush of CUPTI takes."""
     _cupti().fake_set_flush_delay(milliseconds)
 
 
 def subscribers() -> int:
-    """How many tools hold CUPTI: 0 or 1."""
+    """The number of tools that hold CUPTI: 0 or 1."""
     return int(_cupti().fake_subscribers())
 
 
 def capture(on: bool, stream: int = 7) -> None:
-    """The program begins, or ends, to capture a stream into a graph. CUDA is in use."""
+    """Start or end the capture of a stream into a graph. CUDA must be in use."""
     driver, begin, end = 1, 539, 497  # CUPTI's numbers of cuStreamBeginCapture_v2 and cuStreamEndCapture
     _cupti().fake_stream_call(driver, begin if on else end, ctypes.c_void_p(stream), ctypes.c_void_p(1), 0)

@@ -1,4 +1,4 @@
-"""Processor times that tests compare. Other work on the machine changes them: `tox -e growth` runs these tests."""
+"""Comparisons of processor times. Other work on the machine changes these times, so `tox -e growth` runs the tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ growth = pytest.mark.growth
 
 
 def processor_time(work: Callable[[], object]) -> float:
-    """Seconds of ``work``, the best of three."""
+    """The processor time of ``work`` (s): the lowest of three runs."""
     best = float("inf")
     for _ in range(3):
         started = time.process_time()
@@ -22,14 +22,14 @@ def processor_time(work: Callable[[], object]) -> float:
 
 
 def costs_as_much(chosen: Callable[[], object], usual: Callable[[], object]) -> None:
-    """Check that the first takes at most five times as long as the second."""
+    """Check that ``chosen`` takes at most five times as long as ``usual``."""
     usually, most = processor_time(usual), processor_time(chosen)
     assert most <= 5 * usually, f"{most:.4f} s, usually {usually:.4f} s"
 
 
 def grows_with(size: int, work: Callable[[int], Callable[[], object]]) -> None:
-    """Check that the function from ``work`` takes no more than nine times as long for four times the size."""
-    # Quadratic growth is 16 times.
+    """Check that the function from ``work`` takes at most nine times as long for four times the size."""
+    # With quadratic growth it would take 16 times as long.
     small = processor_time(work(size))
     large = processor_time(work(4 * size))
     assert large < 9 * small + 0.05, f"{small:.3f} s, four times that: {large:.3f} s"

@@ -1,4 +1,4 @@
-"""Metrics as if measured by a test, for tests of golden files and reports."""
+"""Metrics like those of measured tests, for tests of golden files and reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOFTMAX: dict[str, Any] = {
     "peak_memory_bytes": 32 << 20, "net_memory_bytes": 0,
     "kernel_time_ns": 18_700, "busy_ns": 18_000, "api_time_ns": 40_000, "idle_share": 0.25,
 }  # fmt: skip
-#: What is changed in a run that does no GPU work.
+#: The changes that make a run without GPU work.
 NOTHING: dict[str, Any] = {
     "kernels": {}, "memcpy_count": 0, "memcpy_bytes": 0, "memcpy_d2h_count": None, "memcpy_d2h_bytes": None,
     "memset_count": 0, "memset_bytes": 0, "streams_used": 0,
@@ -35,28 +35,28 @@ def run(
     gpus: tuple[str, ...] = ("NVIDIA H200",),
     **changed: Any,
 ) -> Metrics:
-    """A run of a softmax test: three kernels, a copy of 4 bytes, a fill and a wait; with what is changed. A metric that
-    is changed to None is left out. The totals of kernels and calls follow from what is listed by name."""
+    """A run of a softmax test, with changes: three kernels, a copy of 4 bytes, a fill and a wait. A metric that is
+    changed to None is left out. The totals of kernels and calls are computed from the counts by name."""
     values = {name: value for name, value in {**SOFTMAX, **totalled(changed)}.items() if value is not None}
     named = {name: totalled(inside) for name, inside in (regions or {}).items()}
     return Metrics(values, named, problems, gpus, facts, 5)
 
 
 def totalled(values: dict[str, Any]) -> dict[str, Any]:
-    """Metrics with the totals of those that are listed by name."""
+    """Add the totals of metrics that are counted by name."""
     totals = {"kernels": "kernel_launches", "syncs": "sync_calls", "allocators": "allocations"}
     return {totals[name]: sum(values[name].values()) for name in totals if name in values} | values
 
 
 def entry(*runs: Metrics, environment: str = "sm_90", confirmed: bool = True, **rules: Any) -> Entry:
-    """What a golden file says of a test that did this in one environment, the plain run if none is given."""
+    """The golden entry of a test with these runs in one environment; without runs, with the plain run."""
     return {environment: observed(runs or (run(),), Rules(**rules), confirmed=confirmed)}
 
 
 def updated(
     old: Entry | None, *runs: Metrics, environment: str = "sm_90", update: str = "changed", **options: Any
 ) -> tuple[Entry, tuple[str, ...]]:
-    """The entry after an update with these runs, and what was not taken over."""
+    """The entry after an update with these runs, and the values that were not accepted."""
     confirmed = options.pop("confirmed", True)
     rules = Rules(**options)
     new = observed(runs, rules, confirmed=confirmed)
@@ -66,11 +66,11 @@ def updated(
 def change(
     root: Any, nodeid: str = TEST, environment: str = "sm_90", line: int = 0, before: str = "", **changed: Any
 ) -> Change:
-    """A test that wants what it measured in its golden file under ``root``."""
+    """A change that puts a test's measurements into its golden file below ``root``."""
     return Change(nodeid, golden_path(root, nodeid), environment, observed([run(**changed)]), line, before)
 
 
 def many(count: int) -> Module:
-    """The golden file of a test that has many parameters, with one kernel each."""
+    """The golden file of a test with many parameters. Each parameter has one kernel."""
     tests = {f"test_fwd[{i}]": {"sm_90": Observed({"": {"kernel_launches": {"softmax_fwd": 1}}})} for i in range(count)}
     return Module(MODULE, tests)

@@ -1,4 +1,4 @@
-"""Other packages that add formats, installed for one test."""
+"""Packages that add formats, installed for one test."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cutrace import plugins
 
 @contextmanager
 def installed(folder: Path, name: str, source: str = "", **functions: object) -> Iterator[None]:
-    """A package in ``folder`` with an entry point of the group ``cutrace``. Its module has this source, or these
-    functions."""
+    """Install a package in ``folder`` with an entry point of the group ``cutrace``. Its module has this source, or
+    these functions."""
     about = folder / f"{name}-1.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")

@@ -1,4 +1,4 @@
-"""A simple implementation of the statistics, with which the real one is compared."""
+"""A simple implementation of the statistics, for comparison with the real one."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def grouped(pairs: Iterable[tuple[Hashable, object]]) -> dict:
 
 
 def same(spread, values: list[int]) -> bool:
-    """Whether a spread is that of these numbers: quantiles of large ones within 0.05 %."""
+    """Whether a spread is that of these values. Quantiles of large values may differ by 0.05 %."""
 
     ordered = sorted(values)
 
@@ -130,7 +130,7 @@ def calls(trace: Trace) -> dict[tuple[int, int], Call]:
 
 
 def work(trace: Trace) -> list[Work]:
-    """All GPU work, by its begin."""
+    """All GPU work, sorted by start."""
     behind = calls(trace)
     found = []
     for table in GPU_TABLES:
@@ -174,11 +174,11 @@ def idle(trace: Trace, key: tuple[int, int, int, int], consecutive: int = 30) ->
 
 
 def queue(trace: Trace, key: tuple[int, int, int, int], full: int) -> tuple[list[int], float, int]:
-    """The length of the queue at each launch, its mean over time, and the time with at least ``full`` launches."""
+    """The length of the queue at each launch, its mean over time, and the time (ns) with at least ``full`` launches."""
     launches, before, queued = [], 0, 0
     for w in streams(trace)[key]:
         if w.correlation != before and w.call:
-            # Later work was queued no earlier, and nothing after it has begun.
+            # Later work was not queued earlier, and has not started.
             queued = max(queued, min(w.call.start, w.start))
             launches.append((queued, w.start))
         before = w.correlation
@@ -187,13 +187,13 @@ def queue(trace: Trace, key: tuple[int, int, int, int], full: int) -> tuple[list
         return [], 0.0, 0
     span = launches[-1][1] - launches[0][0]
     waited = sum(begin - at for at, begin in launches)
-    # From a launch that fills the queue until the one that then is its head begins.
+    # The queue is full from the launch that fills it until the work starts that is then at its head.
     filled = [(at, launches[i + 1 - full][1]) for i, (at, _) in enumerate(launches) if i + 1 >= full]
     return lengths, waited / span if span > 0 else 0.0, union((a, b) for a, b in filled if a < b)
 
 
 def gpu(trace: Trace, process: int, device: int) -> dict[str, int]:
-    """Busy time, computation, communication and what is hidden, on one GPU."""
+    """Busy time, computation, communication and hidden time on one GPU."""
     mine = [w for w in work(trace) if (w.process, w.device) == (process, device)]
     copies = [(w.start, w.end) for w in mine if w.table == "memcpys"]
     names = {w: w.table == "kernels" and communicates(w.name) for w in mine}
@@ -221,7 +221,8 @@ def inside(trace: Trace, within: Range) -> list[Work]:
 
 
 def rewritten(source: Path, target: Path, *, rows: int, order: Callable[[int], np.ndarray]) -> Path:
-    """The same capture in blocks of few rows; ``order`` says in which order to write so many rows of a table."""
+    """Write the same capture in blocks of ``rows`` rows. ``order`` returns the order in which to write the rows of a
+    table, from their number."""
     with cutrace.load(source) as trace:
         parts = []
         for process in trace.processes:

@@ -1,5 +1,5 @@
-"""An HTTP server that opens and closes windows for its clients, as servers of language models do: each request has a
-thread of its own. Programs that tests start import it; it imports neither cutrace nor the fake GPU.
+"""An HTTP server that opens and closes windows for its clients, like servers of language models. Each request has a
+separate thread. Programs that tests start import this module; it imports neither cutrace nor the fake GPU.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Server:
-    """Calls a function for each path: ``/start_profile``, ``/stop_profile``, and ``/generate/NAME`` with the name."""
+    """Calls a function for each path: ``/start_profile``, ``/stop_profile``, and ``/generate/NAME`` with the name as
+    argument."""
 
     def __init__(self, start: Callable[[], object], stop: Callable[[], object], work: Callable[[str], object]) -> None:
         class Handler(BaseHTTPRequestHandler):
@@ -40,7 +41,7 @@ class Server:
         connection.close()
 
     def profile(self, name: str) -> None:
-        """One window with a request inside, and a request before it and after it."""
+        """Open one window with a request inside it. There is also a request before it and one after it."""
         self.post("/generate/outside")
         self.post("/start_profile")
         self.post(f"/generate/{name}")

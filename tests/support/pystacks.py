@@ -1,13 +1,13 @@
-"""The collector's walker over Python frames as a library of its own, and a check of what it captures.
+"""The collector's walker over Python frames as a separate library, and a check of the stacks that it captures.
 
-:func:`build` makes the library. A program in any interpreter then imports this module with ``PYSTACKS_LIBRARY`` set::
+:func:`build` builds the library. A program in any interpreter then imports this module with ``PYSTACKS_LIBRARY`` set::
 
     import pystacks
 
     pystacks.start()
     pystacks.check()  # a capture here has the frames that sys._getframe() and traceback.extract_stack() have
 
-It stands alone: it imports the standard library only, and works from Python 3.10 on.
+The module stands alone: it imports only the standard library, and works with Python 3.10 or later.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _FLAGS = (
     "-pthread",
 )  # fmt: skip
 
-#: The frames of a stack that a capture keeps, the innermost ones.
+#: The most frames of a captured stack. They are the innermost ones.
 MOST_FRAMES = 256
-#: Results of a capture, in the order of the C++ enumeration ``Captured``.
+#: The results of a capture, in the order of the C++ enumeration ``Captured``.
 RESULTS = ("stack", "no_python", "closing", "nested", "unreadable", "no_memory", "sink_is_full")
 #: Values of the C++ enumeration ``Trust``.
 UNKNOWN, ASKED, TRUSTED, REFUSED = range(4)
@@ -55,7 +55,7 @@ class MissingCompiler(Exception):
 
 
 def build(cache: Path, *flags: str) -> Path:
-    """The library, from ``cache`` or newly built. Raises :class:`MissingCompiler`."""
+    """Return the library, from ``cache`` or newly built. Raises :class:`MissingCompiler`."""
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     if not compiler:
         raise MissingCompiler("needs a C++ compiler")
@@ -77,10 +77,10 @@ def build(cache: Path, *flags: str) -> Path:
     return library
 
 
-# ---- inside of the interpreter ----
+# ---- inside the interpreter ----
 
 _PATH = os.environ.get("PYSTACKS_LIBRARY", "")
-#: The library twice: what is called through ``free`` runs without the interpreter's lock, through ``held`` with it.
+#: The same library twice: calls through ``free`` release the interpreter's lock, and calls through ``held`` keep it.
 free: Any = ctypes.CDLL(_PATH) if _PATH else None
 held: Any = ctypes.PyDLL(_PATH) if _PATH else None
 for _library in (free, held) if _PATH else ():
@@ -106,14 +106,14 @@ empty = 0
 
 
 def start() -> None:
-    """Check the interpreter, and watch deaths of code objects."""
+    """Check the interpreter, and start to watch the deletion of code objects."""
     problem = held.stacks_start().decode()
     if problem:
         raise RuntimeError(problem)
 
 
 def results() -> dict[str, int]:
-    """How many captures there were of each result."""
+    """The number of captures by result."""
     return {name: int(free.stacks_results(i)) for i, name in enumerate(RESULTS)}
 
 
@@ -128,13 +128,13 @@ def read(number: int) -> list[Row]:
 
 
 def _shown(name: str, room: int) -> str:
-    """A name as it is captured: without lone surrogates, and cut."""
+    """A name in its captured form: without lone surrogates, and cut to ``room``."""
     whole = "".join("\N{REPLACEMENT CHARACTER}" if "\ud800" <= c < "\ue000" else c for c in name)
     return whole.encode()[:room].decode(errors="ignore")
 
 
 def frames_of(frame: FrameType | None) -> list[Row]:
-    """What a capture in this frame should have."""
+    """The rows that a capture in this frame should have."""
     rows: list[Row] = []
     while frame is not None and len(rows) < MOST_FRAMES:
         code = frame.f_code
@@ -149,7 +149,7 @@ def _report(number: int, got: list[Row], want: list[Row]) -> None:
 
 
 def check(capture: Callable[[], int] | None = None) -> bool:
-    """Capture here, and compare with ``sys._getframe()`` and ``traceback.extract_stack()``."""
+    """Capture a stack here, and compare it with ``sys._getframe()`` and ``traceback.extract_stack()``."""
     global checked, empty
     take = capture or free.stacks_capture
     number, frame, line, stack = take(), sys._getframe(), sys._getframe().f_lineno, traceback.extract_stack()
@@ -168,6 +168,6 @@ def check(capture: Callable[[], int] | None = None) -> bool:
 
 
 def both() -> bool:
-    """Check without the interpreter's lock and with it."""
+    """Check twice: without the interpreter's lock, and with it."""
     without = check(free.stacks_capture)
     return check(held.stacks_capture) and without

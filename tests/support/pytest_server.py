@@ -1,7 +1,8 @@
-"""Runs pytest in forks of a process that has imported it: an inner session starts in a fifth of the time.
+"""Runs pytest in forks of a process that has already imported it. An inner session then starts in a fifth of the time.
 
-The program reads requests from the socket whose number is its argument, until that is closed. A request is JSON (the
-arguments, the folder, the variables) and two files: for the output, and for the process id and the exit status.
+The program reads requests from a socket until it is closed. Its argument is the number of the socket. A request is JSON
+(the arguments, the folder, the variables) and two files: one for the output, and one for the process id and the exit
+status.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class PytestServer:
 
 
 def _serve(requests: socket.socket) -> None:
-    """Return in a fork for each request, which is to run pytest."""
+    """Serve requests. Returns in a fork for each request; the fork then runs pytest."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         request, files, _, _ = socket.recv_fds(requests, 1 << 20, 2)
@@ -87,7 +88,7 @@ def _serve(requests: socket.socket) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    sys.path[0] = folder  # as by python -m pytest
+    sys.path[0] = folder  # as with python -m pytest
     sys.argv = ["pytest", *arguments]
 
 

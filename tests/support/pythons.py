@@ -12,7 +12,7 @@ from pathlib import Path
 
 @cache
 def version_of(python: str) -> tuple[int, int]:
-    """The version of an interpreter, (0, 0) when it does not run."""
+    """The version of an interpreter, (0, 0) if it does not run."""
     code = "import sys; print(*sys.version_info[:2])"
     done = subprocess.run([python, "-c", code], capture_output=True, text=True)
     major, minor = map(int, done.stdout.split()) if done.returncode == 0 else (0, 0)
@@ -21,7 +21,7 @@ def version_of(python: str) -> tuple[int, int]:
 
 @cache
 def pythons() -> dict[str, str]:
-    """One interpreter of each version from 3.10 on, by version; this one comes first."""
+    """One interpreter of each version from 3.10 on, by version. This one comes first."""
     named = filter(None, os.environ.get("CUTRACE_TEST_PYTHONS", "").split(os.pathsep))
     of_pyenv = Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python")
     on_path = filter(None, (shutil.which(f"python3.{minor}") for minor in range(10, 16)))

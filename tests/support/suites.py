@@ -1,4 +1,4 @@
-"""A test suite of a user's, run by pytest in a process of its own on the fake GPU."""
+"""The test suite of a user, which pytest runs in a separate process on the fake GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MODULES = {
     "timeout": "pytest_timeout",
     "xdist": "xdist",
 }
-#: What every inner test file begins with.
+#: The start of every inner test file.
 PRELUDE = "import os, subprocess, sys, time\nimport fakegpu\nimport pytest\n\n"
 #: A conftest that runs each test in a fork, as pytest-forked does, if ``FORKED`` is set.
 FORKING = """
@@ -68,7 +68,7 @@ class Outcome:
     report: SessionReport | None
 
     def case(self, name: str) -> Case:
-        """The case of the test with this name (``test_a``, ``TestB.test_c[1]``)."""
+        """The case of the test with this name, such as ``test_a`` or ``TestB.test_c[1]``."""
         assert self.report is not None, self.output
         (found,) = [case for case in self.report.cases if case.name == name]
         return found
@@ -89,7 +89,7 @@ class Outcome:
 
 
 class Suite:
-    """The suite in ``folder``. ``gpu``: on the fake GPU, else on a machine without a driver."""
+    """The suite in ``folder``. With ``gpu`` it runs on the fake GPU, else on a machine without a driver."""
 
     def __init__(self, folder: Path, driver: FakeDriver) -> None:
         self.folder = folder
@@ -110,8 +110,8 @@ class Suite:
         while_running: Callable[[int], None] = lambda pid: None,
         **variables: str,
     ) -> Outcome:
-        """Run pytest. ``plugins`` are loaded beside cutrace's; no others are, which saves time. Where one is not there,
-        the test is skipped. ``while_running`` is called with the process id."""
+        """Run pytest. ``plugins`` are loaded in addition to cutrace's, and no others, which saves time. If a plugin is
+        not installed, the test is skipped. ``while_running`` is called with the process id."""
         for plugin in plugins:
             pytest.importorskip(_MODULES[plugin])
         report = self.folder / report_name
@@ -139,7 +139,7 @@ class Suite:
 
 @functools.cache
 def _server(libraries: str, modules: str) -> PytestServer:
-    """The server for these search paths, which Python and the loader read when a process starts."""
+    """The server for these search paths. Python and the loader read the paths when a process starts."""
     search = {"LD_LIBRARY_PATH": libraries, "PYTHONPATH": modules, "PYTHONDONTWRITEBYTECODE": "1"}
-    # NumPy starts no threads, which a fork would lack.
+    # NumPy must start no threads, because a fork would lack them.
     return PytestServer({**os.environ, **search, "OPENBLAS_NUM_THREADS": "1"})

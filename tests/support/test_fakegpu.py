@@ -1,4 +1,4 @@
-"""The fake GPU against cutrace as it is installed: what a program does there is what its capture says."""
+"""The fake GPU and cutrace as installed: a capture shows what a program does on the fake GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.fakedriver import FakeDriver, build
 
 
 def run(driver: FakeDriver, program: str, *arguments: object, launcher: tuple[str, ...] = ()) -> str:
-    """Runs a Python program on the fake GPU; returns what it printed."""
+    """Run a Python program on the fake GPU. Returns what it printed."""
     prelude = "import json, os, sys, time\nimport cutrace, fakegpu\n"
     command = [*launcher, sys.executable, "-c", prelude + program, *map(str, arguments)]
     done = subprocess.run(command, env=driver.environment(), capture_output=True, text=True, timeout=60)
@@ -25,7 +25,7 @@ def run(driver: FakeDriver, program: str, *arguments: object, launcher: tuple[st
 
 
 def armed(driver: FakeDriver, program: str, path: Path, **options: object) -> cutrace.Trace:
-    """The capture of a program that arms cutrace first."""
+    """Run a program that first arms cutrace. Returns its capture."""
     run(driver, f"armed = cutrace.arm(sys.argv[1], **{options!r})\n{program}\narmed.stop()", path)
     return cutrace.load(path)
 

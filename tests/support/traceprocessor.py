@@ -1,4 +1,4 @@
-"""Queries of traces with trace_processor, which tests that use it skip without."""
+"""Queries of traces with trace_processor. Tests that use it are skipped if it is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PROBLEMS = "select name, source, value from stats where severity in ('error', '
 
 
 def query(trace: Path, sql: str) -> list[dict[str, str]]:
-    """The rows of an answer, by the names of its columns."""
+    """The rows of an answer, as dicts by column name."""
     if (shell := shutil.which("trace_processor_shell")) is None:
         pytest.skip("needs trace_processor_shell on PATH")
     command = [shell, "query", str(trace), sql]

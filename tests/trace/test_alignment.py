@@ -1,4 +1,4 @@
-"""Clocks of machines are aligned by their snapshots, including drift, with the accuracy."""
+"""Clocks of machines are aligned by their snapshots, including drift, and the accuracy is known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def snapshots(boottime: list[int], realtime: list[int], spread: int = 100) -> np
 
 
 class Machine:
-    """A machine whose BOOTTIME was ``booted`` (ns of true time) ago and goes wrong by ``drift``."""
+    """A machine that booted ``booted`` ns of true time ago. Its BOOTTIME is wrong by ``drift``."""
 
     def __init__(self, booted: int, drift: float = 0.0) -> None:
         self.booted, self.drift = booted, drift

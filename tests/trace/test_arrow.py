@@ -1,4 +1,4 @@
-"""Tables as other packages have them: Trace.arrow(), df() and pl()."""
+"""Tables in the formats of other packages: Trace.arrow(), df() and pl()."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def add_code(capture: Capture, name: str, code: KernelCode, context: int = 1) ->
 
 
 def capture(path: Path, codes: dict[str, list[KernelCode]], launches: list[tuple[str, int]], pid: int = 100) -> Path:
-    """A process with these codes by mangled name, and one kernel for each launch: its name and its code."""
+    """A process with these codes by mangled name, and a kernel for each launch. A launch is a name and its code."""
     with Capture(path, pid=pid) as c:
         for name, known in codes.items():
             for code in known:

@@ -12,7 +12,7 @@ from cutrace.trace.launches import Launches, LaunchTimes, OwnedCalls
 
 @pytest.mark.parametrize("name", sorted(path.name for path in DATA.glob("*.bin")))
 def test_both_ways_find_the_same_calls(name):
-    """Whole, and block by block in bounded memory."""
+    """The join of the whole trace, and the join block by block in bounded memory."""
     with cutrace.load(DATA / name) as trace:
         whole = Launches(trace).outermost()
         assert (np.diff(whole.starts) >= 0).all()

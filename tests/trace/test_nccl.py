@@ -1,4 +1,4 @@
-"""What payloads tell: the known fields of NCCL's calls, and all fields as columns."""
+"""NVTX payloads: the known fields of NCCL's calls, and all fields as columns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def message(communicator: int, size: int, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    """Two processes. The second has two ranks of a communicator in two threads, and another one twice in a thread."""
+    """Two processes. The second has two ranks of a communicator in two threads, and uses another communicator twice in
+    one thread."""
     with Capture(tmp_path / "0.bin", pid=100) as c:
         nccl(c, "ncclAllReduce", message(WORLD, 4096, **{"Reduction operation": "Sum"}))
         nccl(c, "ncclBroadcast", message(PAIR, 8, Root=1))
@@ -181,7 +182,7 @@ def test_payload_fields_are_columns(tmp_path: Path) -> None:
     assert columns["huge"] == [None, str(2**70), None, None]
     assert columns["label"] == [None, "a", None, None]
     assert columns["empty"] == [None] * 4
-    # The table has columns of these names.
+    # The table already has columns with these names, so the fields are renamed.
     assert columns["Name 2"] == [None, None, "own", None]
     assert columns["process 2"] == [None, None, 5, None]
     assert "arguments" not in columns

@@ -1,4 +1,4 @@
-"""Rows come in the order of time, each once, whatever the blocks are like."""
+"""Rows come in order of time, each once, whatever the blocks are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cutrace.trace.ordered import NEVER, BlockOrder, Limits, Ordered
 
 @dataclass(frozen=True)
 class Source:
-    """A block of rows that start at these times. Its header may say a later time than its first."""
+    """A block with rows that start at these times. The time in its header may be later than its first row."""
 
     starts: tuple[int, ...]
     error: int = 0

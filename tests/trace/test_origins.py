@@ -1,4 +1,4 @@
-"""Where graph nodes were created: Trace.origins."""
+"""The creation of graph nodes: Trace.origins."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_damaged_block_of_nodes_gives_no_origins(tmp_path):
     with cutrace.load(path) as trace:
         [block] = trace.block_infos("graph_nodes")
     data = bytearray(path.read_bytes())
-    data[block.offset + 64] ^= 1  # the payload is behind a header of 64 bytes
+    data[block.offset + 64] ^= 1  # the payload comes after a header of 64 bytes
     path.write_bytes(data)
     with cutrace.load(path) as trace:
         assert trace.origins is None
@@ -62,7 +62,7 @@ def test_work_outside_of_graphs_is_distinct_from_work_of_unrecorded_nodes(trace)
 def test_nodes_belong_to_processes(tmp_path):
     for pid in (1, 2):
         with captures.Capture(tmp_path / f"{pid}.bin", pid=pid) as c:
-            # Both processes have the same launch configuration, and so the same node.
+            # Both processes have the same launch configuration, so they have the same node.
             c.kernel(c.launch("_Z1av", graph_node=7), 1_000, 2_000, correlation=1)
             c.graph_node(7, 500, f"rank {pid}")
     path = captures.join(tmp_path / "run.bin", [tmp_path / "1.bin", tmp_path / "2.bin"])
@@ -77,7 +77,7 @@ def test_the_api_call_of_a_creation_is_the_outermost_of_its_thread(tmp_path):
         c.api("cudaGraphAddChildGraphNode", 900, 1_500, correlation=1)
         c.api("cuGraphAddChildGraphNode", 950, 1_200, correlation=1, domain=1)
         c.api("cudaGraphAddKernelNode", 900, 1_100, correlation=2, thread=101)
-        c.flush()  # calls of another block
+        c.flush()  # further calls are in another block
         c.api("cudaGraphInstantiate", 2_999, 3_000, correlation=3)
     with cutrace.load(tmp_path / "run.bin") as trace:
         numbers, creations = trace.origins.creations

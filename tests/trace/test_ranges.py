@@ -1,4 +1,4 @@
-"""The nests of ranges that launches are in, against a loop over all ranges."""
+"""The nested ranges around launches, compared with a loop over all ranges."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cutrace.trace.ranges import ADOPTED, NONE, OWN, SEVERAL, Ranges, nest_numbe
 from range_rule import Range, owners
 
 HOW = {"own": OWN, "adopted": ADOPTED, "several": SEVERAL, "none": NONE}
-# Of threads, in domains.
+# Ranges of several threads and domains.
 RANGES = st.lists(
     st.tuples(st.integers(1, 3), st.integers(0, 40), st.integers(1, 30), st.sampled_from([0, 7, 5])), max_size=12
 )

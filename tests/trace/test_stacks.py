@@ -1,4 +1,4 @@
-"""Python stacks of API calls as the trace reads them."""
+"""Python stacks of API calls, as a trace returns them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def paths(trace: Trace) -> list[list[str]]:
 
 
 def test_calls_and_work_find_their_stacks(tmp_path):
-    # Blocks are not in the order of the calls, as those of several threads.
+    # Blocks are not in the order of calls, because several threads write them.
     expected = {}
     with Capture(tmp_path / "run.bin") as c:
         for first in (500, 1, 250):
@@ -68,7 +68,7 @@ def test_rows_of_several_processes_find_their_own_stacks(tmp_path):
             "ops.py:7 in fused_add < train.py:42 in step < train.py:10 in main",
             "",
         ]
-        # The second call of each has equal frames, under ids of its own.
+        # The second call of each pair has equal frames with other ids.
         assert found[1] != found[4]
         assert stacks.alike[found].tolist() == [found[0], found[1], 0, found[3], found[1], 0]
 
@@ -118,7 +118,7 @@ def test_files_are_named_by_their_shortest_end(files, short):
 
 
 def written(path: Path, frames: list[tuple[int, int]], stacks: list[tuple[int, int, int]], calls: list[int]) -> Trace:
-    """A trace of raw rows: frames by id and line, stacks by id, parent and frame, and the stacks of calls."""
+    """A trace of raw rows: frames (id, line), stacks (id, parent, frame), and the stack of each call."""
     with Capture(path) as c:
         for number, line in frames:
             c.add("frames", id=number, file="a.py", function="f", line=line)
@@ -136,7 +136,7 @@ def test_stacks_share_the_frames_of_their_callers(tmp_path):
     with cutrace.load(tmp_path / "run.bin") as trace:
         step = ["train.py:10 main", "train.py:42 step"]
         assert paths(trace) == [[*step, "ops.py:7 fused_add"], step, [*step, "ops.py:7 fused_add"]]
-        assert (len(trace.frames), len(trace.stacks)) == (4, 4)  # with the rows of id 0
+        assert (len(trace.frames), len(trace.stacks)) == (4, 4)  # including the rows with id 0
 
 
 def test_stacks_of_processes_stay_apart(tmp_path):
@@ -152,7 +152,7 @@ def test_stacks_of_processes_stay_apart(tmp_path):
 
 
 def test_equal_stacks_with_several_ids_are_one(tmp_path):
-    # A collector may write a stack again under a new id, or under the same one.
+    # A collector may write a stack again, under a new id or under the same one.
     stacks = [(1, 0, 1), (2, 1, 2), (11, 0, 1), (12, 11, 12), (2, 11, 2)]
     with written(tmp_path / "run.bin", [(1, 5), (2, 6), (12, 6)], stacks, [2, 12]) as trace:
         assert paths(trace) == [["a.py:5 f", "a.py:6 f"]] * 2
@@ -161,7 +161,7 @@ def test_equal_stacks_with_several_ids_are_one(tmp_path):
 
 
 def test_files_of_a_cut_recording_share_their_ids(tmp_path):
-    # Each file has the rows that it refers to, under the ids of the recording.
+    # Each file has the rows to which it refers, with the ids of the recording.
     for number in (1, 2):
         with Capture(tmp_path / f"{number}.bin", instance=7) as c:
             c.writer._sequence = 100 * number

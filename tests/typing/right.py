@@ -1,4 +1,4 @@
-"""Every public name of cutrace in its right use. mypy reads this file, and nothing runs it."""
+"""Correct uses of every public name of cutrace. mypy reads this file; nothing runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong uses of cutrace. mypy reads this file, and nothing runs it: each line has the error that mypy must report."""
+"""Wrong uses of cutrace. mypy reads this file; nothing runs it. Each line has the error that mypy must report."""
 
 from __future__ import annotations
 

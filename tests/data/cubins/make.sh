@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the cubins of this folder from its sources: NVRTC of CUDA 11.8 for sm_80, nvcc and nvlink of CUDA 13.0 for the others.
-# Usage: make.sh LIBNVRTC.so.11.2
+# Makes the cubins of this folder from their sources, with NVRTC of CUDA 11.8 for sm_80, and with nvcc and nvlink of
+# CUDA 13.0 for the others. Usage: make.sh LIBNVRTC.so.11.2
 set -eu
 cd "$(dirname "$0")"
 python3 - "$1" <<'PYTHON'

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Build the CUDA programs of the captures into a folder: build.sh FOLDER
-# CUDA_ARCH is the GPU to compile for (default: the one that is there).
+# Build the CUDA programs of the captures into a folder: build.sh FOLDER. CUDA_ARCH is the GPU architecture to compile
+# for (default: that of the GPU here).
 set -eu
 here=$(dirname "$(readlink -f "$0")")
 out=${1:?usage: build.sh FOLDER}

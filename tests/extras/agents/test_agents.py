@@ -1,4 +1,4 @@
-"""The skill file, and the MCP server as a client of the protocol sees it."""
+"""The skill file, and the MCP server as a client sees it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_the_skill_file_has_what_agents_read_first() -> None:
     assert lines.keys() == {"name", "description"}
     assert re.fullmatch("[a-z0-9-]{1,64}", lines["name"])
     assert 0 < len(lines["description"]) <= 1024
-    assert ": " not in lines["description"]  # or YAML would need quotes
-    assert "](" not in body  # it is copied without the pages beside it
+    assert ": " not in lines["description"]  # YAML would need quotes around it
+    assert "](" not in body  # no links, because the file is copied without other pages
 
 
 def test_a_tool_has_the_options_of_its_verb() -> None:

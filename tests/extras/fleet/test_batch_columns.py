@@ -20,7 +20,7 @@ pytest.importorskip("pyarrow")
 
 @pytest.fixture
 def paths(tmp_path: Path) -> list[Path]:
-    """Four ranks with kernels of two names on two GPUs, communication, copies and ranges, with lengths of their own."""
+    """Four ranks with kernels of two names on two GPUs, communication, copies and ranges. All lengths differ."""
     made = []
     for rank in range(4):
         path = tmp_path / f"rank{rank}.bin"

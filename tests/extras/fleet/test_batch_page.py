@@ -1,4 +1,4 @@
-"""The pages of batch reports: charts with all values, strings that cannot become markup."""
+"""The pages of batch reports: charts contain all values, and strings cannot become markup."""
 
 from __future__ import annotations
 

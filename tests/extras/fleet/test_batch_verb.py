@@ -1,4 +1,4 @@
-"""cutrace batch: what it prints, and its exit status."""
+"""cutrace batch: its output and its exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives across ranks: the last to arrive, the waits of others, and clocks that are wrong."""
+"""Collectives across ranks: the rank that arrives last, the waits of the others, and wrong clocks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_calls_of_two_real_ranks_agree_with_their_rows(tmp_path):
         for field in ("start", "end")
     )
     by_rank = {row["rank"]: row for row in rows(result, 1)}
-    # Both ranks ran on one machine, so their clocks are the same but for the ends of the calls.
+    # Both ranks ran on one machine, so their clocks agree. Only the ends of a call differ a little.
     apart = sorted(b - a for a, b in zip(*ends, strict=True))
     assert abs(by_rank["rank 1"]["clock_ahead_ns"] - by_rank["rank 0"]["clock_ahead_ns"]) <= max(map(abs, apart))
     waits = [max(a, b) - b for a, b in zip(*starts, strict=True)]

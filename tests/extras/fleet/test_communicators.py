@@ -1,4 +1,4 @@
-"""Jobs with several process groups: TP x PP x DP, with facts that are known."""
+"""Jobs with several process groups (TP x PP x DP) and known facts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cutrace.extras.fleet.model import Lines
 from cutrace.extras.fleet.rank_calls import CallReader, RankCalls
 from cutrace.extras.fleet.running import ALL, run
 
-#: Kernels by kind of call, and the functions of NCCL.
+#: The kernel and the NCCL function of each kind of call.
 KERNELS = {
     "AllReduce": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
     "AllGather": "ncclDevKernel_AllGather_RING_LL",
@@ -40,7 +40,7 @@ TRANSFER = 12_000
 
 @dataclass
 class Call:
-    """A call of a group, as it happened: the arrivals and ends by rank (ns)."""
+    """A call of a group as it really happened: the arrivals and ends by rank (ns)."""
 
     kind: str
     group: tuple[int, ...]
@@ -51,10 +51,10 @@ class Call:
 
 
 class TrainingJob:
-    """Steps of tp x pp x dp ranks. Each layer has an all-reduce of the tensor-parallel group, the first stage one more.
-    Stages send to the next one. A step ends with reduce-scatter and all-gather of the data-parallel group. Ranks in
-    ``slow`` compute slower by a factor, in ``slow_steps`` transfers take 40 times as long. ``clocks`` are ahead, by
-    host."""
+    """Steps of tp x pp x dp ranks. Each layer has an all-reduce of the tensor-parallel group, and the first stage has
+    one more. Each stage sends to the next one. A step ends with a reduce-scatter and an all-gather of the data-parallel
+    group. Ranks in ``slow`` compute slower by a factor. Transfers of ``slow_steps`` take 40 times as long. ``clocks``
+    says how far (ns) the clock of a host is ahead."""
 
     def __init__(
         self,
@@ -119,8 +119,8 @@ class TrainingJob:
         return sum(max(call.arrivals.values()) - call.arrivals[rank] for call in self.groups[group] for rank in group)
 
     def write(self, folder: Path, how: str, *, without: dict[int, int] | None = None) -> list[Path]:
-        """Write the captures. ``how`` is how calls tell their communicator: nvtx, grouped, torch or none. ``without``
-        are numbers of calls that ranks did not record at their start."""
+        """Write the captures. ``how`` is the source of communicators: nvtx, grouped, torch or none. ``without`` is, by
+        rank, the number of first calls that are not recorded."""
         folder.mkdir()
         paths = []
         for rank in range(self.ranks):
@@ -142,7 +142,7 @@ class TrainingJob:
 
 
 def asked(c: Capture, how: str, call: Call, rank: int, start: int, number: int) -> None:
-    """What the host did for a call, in at most 1.4 us."""
+    """Write what the host did for a call, in at most 1.4 us."""
     communicator = 1 + hash(call.group) % (1 << 60)
     fields: dict[str, object] = {"NCCL communicator ID": communicator, "Message size [bytes]": call.bytes}
     name = f"nccl{call.kind}"
@@ -199,7 +199,7 @@ def test_groups_have_their_calls_bytes_and_waits(tmp_path, how, shape, seed):
         assert row["communicator"]
         assert (row["calls"], row["ranks"]) == (len(calls), len(group))
         assert row["bytes"] == sum(call.bytes for call in calls)
-        # Clocks of hosts differ by what the ends of calls cannot tell.
+        # The ends of calls show the clocks of hosts only up to a small error.
         assert row["waited_ns"] == pytest.approx(job.waits(group), abs=600 * len(calls) * len(group))
 
 
@@ -225,7 +225,7 @@ def test_the_bus_bandwidth_is_that_of_nccl_tests(tmp_path):
         kind = str(row["collective"]).split("_")[1]
         calls = [call for call in job.calls if call.kind == kind and shown(call.group, job.ranks) == row["group"]]
         ranks = len(calls[0].group)
-        # An all-gather gets, and a reduce-scatter takes, the bytes of all ranks.
+        # An all-gather receives the bytes of all ranks, and a reduce-scatter sends them.
         whole = calls[0].bytes * (1 if kind == "AllReduce" else ranks)
         factor = (ranks - 1) / ranks * (2 if kind == "AllReduce" else 1)
         times = [max(call.ends.values()) - max(call.arrivals.values()) for call in calls]
@@ -273,7 +273,7 @@ def test_single_slow_transfers_are_no_slow_time(seed):
     random = np.random.default_rng(seed)
     count = 3_000
     transfer = random.lognormal(10, 0.3, count)
-    # One call of ten takes ten to a hundred times as long.
+    # Every tenth call on average takes 10 to 100 times as long.
     late = random.random(count) < 0.1
     transfer[late] *= random.uniform(10, 100, late.sum())
     start = np.cumsum(random.uniform(1e6, 2e6, count)).astype(np.int64)
@@ -292,7 +292,7 @@ def test_late_ranks_of_a_wrong_clock_are_matched_by_the_intervals_between_calls(
     paths = job.write(tmp_path / "job", "nvtx", without={5: 60, 9: 60})
     result = collectives(paths, tmp_path / "out")
     firsts = [sentence for sentence in result.sentences if "its first call counts as number" in sentence]
-    # A step has four calls of the pair, and two of the replicas.
+    # A step has four calls in the pair, and two in the replicas.
     assert sorted(re.findall(r"rank \d+|number \d+", sentence) for sentence in firsts) == [
         ["rank 5", "number 21"], ["rank 5", "number 41"], ["rank 9", "number 21"], ["rank 9", "number 41"],
     ]  # fmt: skip
@@ -342,7 +342,7 @@ def test_other_reports_of_a_batch_use_the_clocks_that_collectives_tell(tmp_path)
     engine = Engine("sequential")
     (apart,) = run("utilization", paths, tmp_path / "alone", engine=engine).results["utilization"].pictures
     (together,) = run(ALL, paths, tmp_path / "all", engine=engine).results["utilization"].pictures
-    # Two seconds apart, and 20 ms long.
+    # The clocks of the hosts are two seconds apart, and the job lasts 20 ms.
     assert apart.step * apart.values.shape[1] > 10**9
     assert together.step * together.values.shape[1] < 10**8
     assert np.isfinite(together.values).any(axis=1).all()
@@ -354,12 +354,12 @@ GROUPS_BIN = Path(__file__).parents[2] / "data" / "groups.bin"
 def test_a_real_training_with_two_groups(tmp_path):
     result = collectives([GROUPS_BIN], tmp_path / "out")
     gradients, second = sorted(rows(result, "collective_groups"), key=lambda row: -int(row["calls"]))
-    # Two steps of DDP with three buckets, and an all-reduce of the second group in each. Sends do not count. Neither do
-    # all-reduces of a rank alone.
+    # Two steps of DDP with three buckets, and an all-reduce of the second group in each. Sends, and all-reduces of a
+    # rank alone, do not count.
     assert (gradients["calls"], gradients["ranks"], gradients["bytes"]) == (6, 2, 6 * 1_050_624)
     assert (second["calls"], second["ranks"], second["bytes"]) == (2, 2, 2 << 20)
     assert gradients["communicator"] != second["communicator"]
-    # NCCL ran the second group on stream 7, and the others on another one.
+    # NCCL ran the second group on stream 7, and the other groups on another stream.
     with cutrace.load(GROUPS_BIN) as trace:
         reduces = trace.strings.take(trace.launches["name"], lambda name: "AllReduce" in name).astype(bool)
         kernels = trace.kernels[reduces[trace.kernels["launch"]]]
@@ -368,14 +368,15 @@ def test_a_real_training_with_two_groups(tmp_path):
             np.sort(kernels["start"][of_group & (kernels["process"] == process)].astype(np.int64))
             for process in np.unique(kernels["process"])
         ]
-        # Each process has clock snapshots of its own.
+        # Each process has its own clock snapshots.
         assert row["waited_ns"] == pytest.approx(np.abs(starts[0] - starts[1]).sum(), abs=1_000)
-    # Two H200 that are connected by NVLink transfer a small message at less than their bandwidth.
+    # A small message between two H200 on NVLink does not reach their full bandwidth.
     assert 50e9 < second["bus_bandwidth_bytes_per_s"] < 300e9
 
 
 def asked_in_group(c: Capture, calls: list[tuple[str, int, int]], launches: list[tuple[int, int]]) -> None:
-    """A group of calls (function, communicator, bytes), and launches (correlation, start of the kernel) in its end."""
+    """Write a group of calls (function, communicator, bytes), and launches (correlation, start of the kernel) at its
+    end."""
     begin = launches[0][1] - 1_000
     c.push_pop("ncclGroupStart", begin, begin + 1, domain="NCCL")
     for at, (name, communicator, size) in enumerate(calls):
@@ -393,7 +394,7 @@ def test_kernels_of_groups_of_calls_have_their_communicators(tmp_path):
             reduce, gather = c.launch(KERNELS["AllReduce"]), c.launch(KERNELS["AllGather"])
             alone = {"NCCL communicator ID": 30 + rank, "No. of ranks": 1, "Rank": 0}
             c.push_pop("ncclCommDestroy", 1, 2, domain="NCCL", arguments=json.dumps(alone))
-            # Three calls in one kernel, and one of a rank alone, which needs none.
+            # Three calls in one kernel, and a call of a rank alone, which needs no kernel.
             calls = [
                 ("ncclAllReduce", 10, 100),
                 ("ncclAllReduce", 10, 200),
@@ -402,11 +403,11 @@ def test_kernels_of_groups_of_calls_have_their_communicators(tmp_path):
             ]
             asked_in_group(c, calls, [(1, 10_000)])
             c.kernel(reduce, 10_000, 11_000, stream=7, correlation=1)
-            # Two communicators: the kernels tell which is which.
+            # Two communicators, which the kinds of the kernels tell apart.
             asked_in_group(c, [("ncclAllGather", 20, 64), ("ncclAllReduce", 10, 400)], [(2, 20_000), (3, 20_000)])
             c.kernel(reduce, 20_000, 21_000, stream=7, correlation=2)
             c.kernel(gather, 20_000, 21_000, stream=8, correlation=3)
-            # Nothing asked for this kernel, but its stream is that of one communicator.
+            # No call belongs to this kernel, but only one communicator uses its stream.
             c.api("cudaLaunchKernel", 29_000, 29_100, correlation=4)
             c.kernel(gather, 30_000, 31_000, stream=8, correlation=4)
             c.clocks()

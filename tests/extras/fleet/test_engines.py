@@ -1,4 +1,4 @@
-"""Where the files of a batch are mapped: the same bytes from all engines, and sentences where there are no workers."""
+"""Where the files of a batch are mapped: all engines write the same bytes, and missing workers give a clear error."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def cluster(**how: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    """A client of Dask for tests that neither stop its worker nor want another one."""
+    """A Dask client for tests that neither stop its worker nor need another one."""
     with cluster() as running:
         yield running
 
@@ -166,7 +166,8 @@ def test_dask_reads_the_file_of_a_killed_worker_again(tmp_path, monkeypatch):
     paths = [*calm, once.rename(once.with_name("killer-once-rank2.bin"))]
     killer = always.rename(always.with_name("killer-always-rank3.bin"))
     monkeypatch.setattr(engines, "map_on_worker", dying.by_name)
-    # Dask would start three more workers for a file before it gives up, and three more when the file is alone.
+    # By default Dask would start three more workers for a file before it gives up, and three more when the file is
+    # tried alone.
     with dask_config.set({"distributed.scheduler.allowed-failures": 0}), cluster(n_workers=2) as client:
         result = cutrace.batch("kernels", [*paths, killer], tmp_path / "out", mode="dask", scheduler=client)
     assert states(tmp_path / "out") == ["done", "done", "done", "failed"]
@@ -203,7 +204,7 @@ def test_a_dead_scheduler_is_explained_in_time(tmp_path):
     assert states(tmp_path / "out") == ["unread"] * len(CAPTURES)
 
 
-#: Starts a part of Dask; with ``hidden``, without cutrace.
+#: Starts a part of Dask. With ``hidden``, the process cannot import cutrace.
 _PART = """
 import sys
 if {hidden}:
@@ -227,7 +228,7 @@ def part_of_dask(part: str, *arguments: object, hidden: bool = False) -> Iterato
 
 @contextmanager
 def dask(folder: Path, *, hidden: bool = False) -> Iterator[tuple[Path, dict[str, subprocess.Popen[bytes]]]]:
-    """Yield the file of a scheduler with one worker, and the two processes."""
+    """Yield the scheduler file of a scheduler with one worker, and the two processes."""
     file = folder / "scheduler.json"
     with part_of_dask("scheduler", "--port", 0, "--host", "127.0.0.1", "--scheduler-file", file) as scheduler:
         until(file.is_file)
@@ -282,7 +283,7 @@ def test_a_cluster_that_is_lost_keeps_what_was_done(tmp_path, monkeypatch, kille
         def progress(done: int, whole: int) -> None:
             if done == 1:
                 os.kill(processes[killed].pid, signal.SIGKILL)
-                # A minute passes with each look at the clock.
+                # A minute passes each time the clock is read.
                 minutes = count(engines.monotonic(), 60)
                 monkeypatch.setattr(engines, "monotonic", lambda: next(minutes))
 

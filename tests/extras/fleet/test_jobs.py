@@ -1,4 +1,4 @@
-"""Which files are of one job, ranks that started again, and those that were there for a part of the time."""
+"""Files are grouped by job. Ranks that restarted, or that were there only for a part of the time, are reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECOND = 1_000_000_000
 def rank_file(
     path: Path, rank: int, *, first: int = 0, last: int = 100, clock: bool = True, host: str = "test", **variables: str
 ) -> Path:
-    """A rank with a kernel each second from one time (s) to another."""
+    """A rank with a kernel each second, from one time to another (s)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     environment = {"RANK": str(rank)} | variables
     with Capture(path, pid=100 + rank, host=host, environment=environment) as c:
@@ -39,11 +39,12 @@ def jobs_on_disk(out: Path) -> set[str]:
     return {path.name for path in (out / "kernels").glob("job=*")}
 
 
-# Ranks that NCCL tells
+# Ranks from NCCL
 
 
 def nccl_file(path: Path, rank: int, size: int = 4, communicators: int = 1, **environment: str) -> Path:
-    """A process whose launcher tells no rank, with communicators that do. Further ones are of half as many ranks."""
+    """A process whose launcher states no rank, but whose communicators do. Further communicators have half as many
+    ranks."""
     with Capture(path, pid=100 + rank, environment=environment) as c:
         c.kernel(c.launch("_Z4gemmPf"), SECOND, SECOND + 1_000, correlation=1)
         for number in range(communicators):
@@ -71,7 +72,7 @@ def test_processes_of_one_file_are_ranks_of_one_world_or_are_numbered(tmp_path):
     captures.join(tmp_path / "world.bin", several)
     batch([tmp_path / "world.bin"], tmp_path / "out")
     assert ranks_on_disk(tmp_path / "out") == ["rank=1", "rank=3"]
-    # The same rank of two jobs.
+    # Two jobs have the same rank.
     several[1] = nccl_file(tmp_path / "c.bin", 3)
     captures.join(tmp_path / "worlds.bin", several)
     batch([tmp_path / "worlds.bin"], tmp_path / "out")
@@ -83,7 +84,7 @@ def test_nccl_has_less_authority_than_the_environment_and_the_name_of_the_file(t
     named = nccl_file(tmp_path / "rank7.bin", 2)
     result = batch([told, named], tmp_path / "out")
     assert ranks_on_disk(tmp_path / "out") == ["rank=1", "rank=7"]
-    # Not all files tell their ranks.
+    # One file does not state its rank.
     assert result.missing == []
 
 
@@ -192,11 +193,11 @@ def test_the_same_rank_twice_at_one_time_is_no_restart(tmp_path):
     assert sorted(result.reports[0].arrow()["rank"].to_pylist()) == ["rank 0 (a.bin)", "rank 0 (b.bin)", "rank 1"]
 
 
-# For a part of the time
+# Ranks that were there for a part of the time
 
 
 def attendance(folder: Path, times: dict[int, tuple[int, int]], *, count: int = 16, of_host: int = 4) -> list[str]:
-    """What is told of ranks of which some have times (s) of their own. The others differ a little."""
+    """The sentences about ranks of which some have the given times (s). The times of the others differ a little."""
     paths = []
     for rank in range(count):
         first, last = times.get(rank, (rank % 3, 98 + rank % 2))

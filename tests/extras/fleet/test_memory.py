@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 
 def rank(path: Path, number: int, size: int) -> Path:
-    """A rank that takes so many bytes of its GPU, releases a half of them, and takes 64 KiB of pinned memory."""
+    """A rank that allocates ``size`` bytes on its GPU, releases half of them, and allocates 64 KiB of pinned memory."""
     with Capture(path, pid=100 + number, rank=number) as c:
         launch = c.launch("work")
         for at in (1, 4):

@@ -1,4 +1,4 @@
-"""`cutrace merge`: what it prints and refuses."""
+"""`cutrace merge`: its output and its errors."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from support import cutrace as run_cutrace
 
 SECOND = 10**9
 WALL = 1_763_000_000 * SECOND
-#: True times at which the kernels of a rank run: each rank a microsecond after the one before.
+#: The true times at which the kernels of rank 0 run. Each further rank is one microsecond later.
 STEPS = [WALL + n * SECOND for n in range(10)]
 
 
@@ -35,7 +35,7 @@ def rank(
     path: Path, number: int, *, up: int, pid: int = 100, drift: float = 0.0, wall_error: int = 0,
     snapshots: bool = True, **info: Any,
 ) -> Path:  # fmt: skip
-    """A rank on a machine of its own that has been ``up`` for so long (ns) when the first kernel runs."""
+    """A rank on a separate machine that has been ``up`` for this time (ns) when the first kernel runs."""
 
     def own(true: int) -> int:
         return true - WALL + up + round((true - WALL) * drift) - ORIGIN
@@ -116,7 +116,7 @@ def test_nothing_but_times_is_changed_and_nothing_is_lost(tmp_path):
 
 def test_processes_of_one_boot_share_a_clock_as_it_is(tmp_path):
     one = rank(tmp_path / "0.bin", 0, up=1000 * SECOND)
-    # Its wall clock was read a second late: of the same boot, that does not matter.
+    # Its wall clock was read a second late. This has no effect on a machine of the same boot.
     other = rank(tmp_path / "1.bin", 1, up=1000 * SECOND, boot_id="boot 0", wall_error=SECOND, pid=200)
     found = merge([one, other], tmp_path / "all.bin")
     assert found[1].alignment.offset == 0
@@ -125,7 +125,7 @@ def test_processes_of_one_boot_share_a_clock_as_it_is(tmp_path):
 
 
 def test_a_machine_that_booted_later_than_another_recorded_is_no_danger(tmp_path):
-    """On the clock of the first machine the other's events would be before its boot."""
+    """On the clock of the first machine, the events of the other would be before its boot."""
     early = rank(tmp_path / "1.bin", 1, up=1000 * SECOND)
     with Capture(tmp_path / "0.bin", pid=7, boot_id="boot 0") as c:
         c.kernel(c.launch("late"), 5 * SECOND - ORIGIN, 6 * SECOND - ORIGIN)
@@ -261,7 +261,7 @@ def test_an_archive_for_perfetto(tmp_path):
     for number, file in enumerate(manifest["files"]):
         trace = decode(tmp_path / "out" / file["path"])
         assert [e.start for e in trace.gpu] == [s - WALL + 100 * SECOND + number * 1000 for s in STEPS]
-        # What Perfetto would do by wall clocks leads to the same place.
+        # Perfetto's own alignment by wall clocks gives the same result.
         assert {clocks[1] - clocks[6] for clocks in trace.clocks} == {WALL - 100 * SECOND}
 
 
@@ -366,7 +366,7 @@ def test_recordings_of_one_process_one_after_the_other_are_joined(tmp_path):
 
 
 def chrome_trace(path: Path, start_us: int) -> Path:
-    """A trace of another tool: absolute times, and no clock snapshots."""
+    """A trace of another tool with absolute times and without clock snapshots."""
     event = {"ph": "X", "name": "work", "pid": 1, "tid": 1, "ts": start_us, "dur": 10}
     path.write_text(json.dumps({"traceEvents": [event]}))
     return path

@@ -1,4 +1,4 @@
-"""Files that are named by a URL."""
+"""Files at URLs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ranks(folder: Path, count: int = 3) -> list[Path]:
 
 @pytest.fixture
 def memory(tmp_path) -> Iterator[str]:
-    """The URL of a folder in memory with three ranks."""
+    """The URL of a folder in memory that has three ranks."""
     files = fsspec.filesystem("memory")
     for path in ranks(tmp_path / "run"):
         files.pipe_file(f"/bucket/run/{path.name}", path.read_bytes())

@@ -1,4 +1,4 @@
-"""The numbers of batch reports: equal to those of `stats`, exact by time, on the wall clock."""
+"""The numbers of batch reports: equal to those of `stats`, exact over time, and on the wall clock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parts(tmp_path: Path, report: str) -> list[dict[str, int]]:
 
 
 def steps(path: Path, rank: int, *, late: int = 0, length: int = 4 * MS, idle: int = MS, nccl: int = 0) -> Path:
-    """Ten steps of a kernel and an idle time; with ``nccl``, each ends with so much communication."""
+    """Ten steps of a kernel and an idle time. Each step ends with ``nccl`` ns of communication, if that is not 0."""
     with Capture(path, pid=100 + rank, environment={"RANK": str(rank)}) as c:
         gemm, reduce = c.launch("_Z4gemmPf"), c.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL")
         c.clocks()
@@ -52,7 +52,7 @@ def test_busy_and_idle_times_are_those_of_stats(tmp_path, capture):
         uses = GPUS.of(trace)
     batch(tmp_path, "utilization", [capture])
     busy = sum(row["busy_ns"] for row in parts(tmp_path, "utilization"))
-    # A drift of the wall clock changes the duration of an interval by a part of it.
+    # The drift of the wall clock changes the duration of an interval a little.
     assert busy == pytest.approx(sum(use.busy for use in uses), rel=1e-3)
     batch(tmp_path, "gaps", [capture])
     assert sum(row["total_ns"] for row in parts(tmp_path, "gaps")) == sum(u.last - u.first - u.busy for u in uses)

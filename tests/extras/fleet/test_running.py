@@ -1,4 +1,5 @@
-"""A batch: complete sums, the same bytes in all modes, and files that are skipped, damaged or kill their worker."""
+"""A batch: complete sums, the same bytes in all modes, and files that are skipped, are damaged, or kill their
+worker."""
 
 from __future__ import annotations
 
@@ -312,7 +313,7 @@ def test_the_documented_example_runs_as_a_script(tmp_path):
 
 # All reports
 
-#: Those that need no option.
+#: The reports that need no option.
 REPORTS = ["kernels", "collectives", "utilization", "gaps", "overlap", "memory", "outliers"]
 
 
@@ -355,7 +356,7 @@ def test_pace_and_regressions_join_when_they_have_what_they_need(tmp_path):
     new, out = ranks(tmp_path, 3), tmp_path / "out"
     with_name = cutrace.batch("all", new, out, mode="sequential", name="gemm")
     assert "pace" in [table.name for table in with_name.reports]
-    # Another name changes the parts of pace alone.
+    # Another name changes only the parts of pace.
     assert states(cutrace.batch("kernels", new, out, mode="sequential")) == ["skipped"] * 3
     old = tmp_path / "old"
     old.mkdir()
@@ -392,7 +393,7 @@ def test_files_that_are_all_in_the_baseline_are_explained(tmp_path):
 
 
 def busy_ranks(folder: Path, *, lost: int = -1) -> list[Path]:
-    """Eight ranks with 100 kernels; one lost half of them."""
+    """Eight ranks with 100 kernels each. Rank ``lost`` lost half of them."""
     paths = []
     for rank in range(8):
         path = folder / f"rank{rank}.bin"

@@ -1,4 +1,4 @@
-"""Two sets of runs compared, and runs that differ from the others."""
+"""Comparison of two sets of runs, and runs that differ from the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow")
 
 
 def runs(folder: Path, lengths: list[int], *, extra: str = "", one_job: bool = False) -> list[Path]:
-    """Runs with a kernel of about these lengths (ns), a kernel of 1 us, and ranges with numbers."""
+    """Runs with a kernel of about these lengths (ns), a kernel of 1 us, and ranges whose names have numbers."""
     paths = [folder / f"{folder.name}{number}" / f"run{number}.bin" for number in range(len(lengths))]
     if one_job:
         paths = [folder / path.name for path in paths]
@@ -108,7 +108,7 @@ def test_an_outlier_is_named_and_nobody_else(tmp_path):
 
 
 def test_a_run_without_ranges_is_not_compared_by_ranges(tmp_path):
-    """JSON holds slices of the host instead of ranges."""
+    """JSON contains host slices instead of ranges."""
     paths = runs(tmp_path / "same", [10_000 + 20 * n for n in range(8)])
     other = tmp_path / "other.json"
     cutrace.convert(paths[0], other)

@@ -19,7 +19,7 @@ DOCS = (Path(__file__).parents[3] / "docs" / "internals" / "sql.md").read_text()
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """The folder of a batch over four ranks on two hosts; one lost records."""
+    """The folder of a batch over four ranks on two hosts. One rank lost records."""
     paths = []
     for rank in range(4):
         path = tmp_path / f"rank{rank}.bin"

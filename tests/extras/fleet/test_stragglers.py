@@ -1,4 +1,4 @@
-"""Ranks that stand out: alone, with all of their host, and as one of two groups."""
+"""Ranks that stand out: alone, together with all ranks of their host, or as one of two groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SENTENCE = "{who}: {its} time is {ratio:.2f} times that of {others}, {value:.0f}
 
 
 def measured(values, *, of_host: int = 8, job="j") -> list[Measured]:
-    """GPUs of hosts with so many each; 0 if the host is not known."""
+    """GPUs of hosts with ``of_host`` GPUs each. With 0, the hosts are unknown."""
     gpus = []
     for number, value in enumerate(values):
         host = f"node{number // of_host}" if of_host else ""

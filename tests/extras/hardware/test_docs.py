@@ -1,4 +1,4 @@
-"""docs/internals/hardware-metrics.md has each metric of each set, with CUPTI's unit, and the passes."""
+"""docs/internals/hardware-metrics.md lists each metric of each set with CUPTI's unit, and the number of passes."""
 
 from __future__ import annotations
 

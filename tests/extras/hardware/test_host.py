@@ -1,4 +1,4 @@
-"""CUPTI's functions by name, and the metrics of a chip: against the fake CUPTI."""
+"""CUPTI's functions by name, and the metrics of a chip, with the fake CUPTI."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ THROUGHPUT = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 
 @pytest.fixture
 def cupti(fake_cupti: Path) -> Iterator[Cupti]:
-    """The fake CUPTI as it is in 13.0."""
+    """The fake CUPTI with the interface of 13.0."""
     yield Cupti(fake_cupti)
     fake(fake_cupti).fake_set_version(130001)
     for function in FAILURES:

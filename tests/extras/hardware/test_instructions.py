@@ -1,5 +1,5 @@
-"""Metrics of instructions on the fake GPU: each function has four lines of two instructions of 16 bytes, the third line
-runs ten times, and a block of 128 threads has four warps."""
+"""Metrics of instructions on the fake GPU. There, each function has four lines of two instructions of 16 bytes, the
+third line runs ten times, and a block of 128 threads has four warps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cutrace metrics: the metrics of a chip, and errors for bad input."""
+"""cutrace metrics: the metrics of a chip, and its errors for bad input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from support.fakedriver import FakeDriver
 
 @pytest.fixture
 def fake(fake_driver: FakeDriver):
-    """Run ``cutrace metrics`` with the fake libcupti, on GH100 unless a chip is named, where there is no GPU."""
+    """Run ``cutrace metrics`` without a GPU and with the fake libcupti. The chip is GH100 unless an argument names
+    one."""
 
     def run(*arguments: object, failures: str = "", chip: bool = True):
         words = [*arguments, "--cupti", fake_driver.libraries / "libcupti.so.13"]

@@ -31,7 +31,7 @@ fakegpu.synchronize()
 
 class RangeRuns(Runs):
     def counted(self, *options: str, program: str, **variables: str) -> list[tuple[str, int, float]]:
-        """The name and number of each range, and its instructions."""
+        """Count ranges. Returns the name, the number and the instructions of each range."""
         done = self(*options, program=program, **variables)
         assert done.returncode == 0, done.stderr
         (table,) = json.loads(done.stdout)["reports"]

@@ -1,4 +1,4 @@
-"""Samples of program counters by stall reason and by line."""
+"""PC samples by stall reason and by line."""
 
 from __future__ import annotations
 

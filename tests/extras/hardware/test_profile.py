@@ -174,7 +174,7 @@ def test_kernels_get_blocks_that_say_why_they_are_slow_where_the_metrics_suffice
     assert "gemm\n  3.0us a launch" in text
     assert "of the time of all kernels; 5 launches" in text
     assert "\n  Compute\n" in text
-    # Each of the five grids of axpy is a kernel of its own; the block of one is left out.
+    # Each of the five grids of axpy counts as a kernel. With gemm there are six, so one block is left out.
     assert "only 5 kernels are shown; `cutrace why run.bin` has 1 more" in done.stderr
     few = runs("--kernel", "gemm", "--metrics", "sm__inst_executed.sum")
     assert "Metrics of launches" in few.stdout

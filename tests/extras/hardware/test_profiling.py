@@ -131,7 +131,7 @@ def test_launches_without_known_times_are_numbered(runs: Runs) -> None:
         assert trace.launches[row["launch"]]["grid_x"] == 5
 
 
-#: A kernel that waits for another one when it is replayed. The other one is launched by another thread meanwhile.
+#: When this kernel is replayed, it waits for another kernel, which another thread launches meanwhile.
 INTERLOCKED = """
 import fakegpu, threading
 fakegpu.init()

@@ -1,4 +1,4 @@
-"""The sets of metrics against CUPTI 13.0 itself, whose host interface needs neither a GPU nor a driver."""
+"""The sets of metrics with the real CUPTI 13.0. Its host interface needs neither a GPU nor a driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters and payloads of NVTX from the program to the reports and traces. Needs no GPU."""
+"""NVTX counters and payloads, from the program to the reports and traces. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ loss.sample_no_value(nvtx.CounterNoValueReason.UNAVAILABLE)
 loss.sample(0.5)
 """
 
-#: The values by counter and series. "loss" is unknown before its last value.
+#: The values by counter and series. "loss" has a time without a value before its last value.
 VALUES = {
     "tokens": [0, 100, 200, 300, 400],
     "loss": [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5, 0.5],

@@ -1,4 +1,4 @@
-"""Points and ceilings of rooflines, against numbers computed by hand; and the metrics of kernels by name."""
+"""Points and ceilings of rooflines, compared with numbers computed by hand; and the metrics of kernels by name."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_ceilings_of_an_h200_are_its_documented_ones(tmp_path):
     assert not any(ceiling.measured for ceiling in roof.ceilings)
     assert ceilings["DRAM"].rate == 4_916_432_000 * 1000
     assert ceilings["fp32"].rate == 132 * 128 * 2 * 1.98e9
-    # 989.4 TFLOP/s, as NVIDIA gives it, at the clock of that figure: 1,830 MHz.
+    # NVIDIA states 989.4 TFLOP/s, at a clock of 1,830 MHz.
     assert ceilings["tensor bf16"].rate * 1830 / 1980 == pytest.approx(989.4e12, rel=1e-4)
 
 
@@ -94,7 +94,7 @@ def test_lanes_depend_on_the_compute_capability(tmp_path, capability, lanes):
     ],
 )
 def test_the_share_is_that_of_the_lower_ceiling(tmp_path, operations, moved, ceiling, share):
-    """A GPU of 10^13 operations and 10^13 bytes a second; the kernel takes 1 ns."""
+    """The GPU does 10^13 operations and moves 10^13 bytes per second. The kernel takes 1 ns."""
     peaks = {OP.format("ffma") + PEAK: 5e12, BYTES + PEAK: 1e13}
     point = only(tmp_path, ("k", 1, fp32(operations, 0, 0, moved) | peaks))
     assert (point.ceiling, point.share) == (ceiling, pytest.approx(share))

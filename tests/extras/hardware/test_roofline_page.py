@@ -1,4 +1,4 @@
-"""Charts of rooflines: axes ascend, all is inside, and names are escaped."""
+"""Charts of rooflines: axes ascend, everything is inside the chart, and names are escaped."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def test_more_intensity_is_farther_right_and_more_operations_a_second_farther_up
     places = circles(ElementTree.fromstring(svg(roof(*rising))))
     assert places == sorted(places, key=lambda place: place[0])
     assert [y for _, y in places] == sorted((y for _, y in places), reverse=True)
-    # A decade is as wide everywhere.
+    # All decades have the same width.
     steps = [right[0] - left[0] for left, right in pairwise(places)]
     assert steps == pytest.approx([steps[0]] * 5, abs=0.2)
 
 
 def test_a_point_on_the_slope_is_drawn_on_the_slope():
-    """4e12 bytes a second at 1 operation a byte."""
+    """The point has 4e12 bytes per second and 1 operation per byte."""
     tree = ElementTree.fromstring(svg(roof(point(4e6, 4e6, time=1_000))))
     ((x, y),) = circles(tree)
     slope = next(line for line in tree.iter(f"{SPACE}polyline") if "DRAM" in line.get("class", ""))
@@ -84,7 +84,7 @@ def test_numbers_of_points_are_those_of_the_table():
     text = roofline_section(
         roof(point(5, 5, kernel="first"), point(0, 5, kernel="second"), point(5, 5, kernel="third"))
     )
-    # Twice: for wide and for narrow screens.
+    # The numbers occur twice: in the wide chart and in the narrow one.
     assert re.findall(r'<text x="[\d.]+" y="[\d.]+">(\d+)</text></g>', text) == ["1", "3", "1", "3"]
     cells = re.findall(r"<td>(\d*)</td><td class=\"text name\"><div>(\w+)</div></td>", text)
     assert cells == [("1", "first"), ("", "second"), ("3", "third")]
@@ -113,7 +113,7 @@ def test_rates_are_per_second():
 
 
 def test_no_label_covers_another_one():
-    """Ceilings of a GPU that are a pixel apart: those without a free place are titles."""
+    """Some ceilings of this GPU are one pixel apart. Labels without a free place become titles."""
     close = [Ceiling("tensor fp16", 1e14 * (1 + at / 100), at % 2 == 0, "") for at in range(12)]
     tree = ElementTree.fromstring(svg(roof(point(1e5, 1e3), ceilings=(CEILINGS[0], *close))))
     texts = [one for one in tree.iter(f"{SPACE}text") if one.get("class") == "tensor"]

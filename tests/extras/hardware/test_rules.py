@@ -1,4 +1,5 @@
-"""Each rule on values that show what it looks for, on values that do not, at its threshold, and without its metrics."""
+"""Each rule is tested with values that show its problem, with values that do not, at its threshold, and without its
+metrics."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.pct"
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 HOPPER = GpuLimits("NVIDIA H200", (9, 0), 132, 1_980_000_000, 4_916_432_000_000)
 ADA = replace(HOPPER, name="NVIDIA L40", capability=(8, 9))
-#: A kernel about which there is nothing to say but its limit: half of its values are 0, the others those of good code.
+#: A kernel without any problem. Half of its values are 0, and the others are those of good code.
 GOOD: dict[str, float] = {
     **dict.fromkeys(SETS["why"].names, 0.0),
     COMPUTE: 65.0,
@@ -116,16 +117,17 @@ def few_fit(percent: float) -> Facts:
 
 
 def least(start: Callable[[float], Facts]) -> tuple[Callable[[float], Facts], int]:
-    """The rule finds something from its threshold on."""
+    """The rule applies from its threshold on."""
     return start, 1
 
 
 def below(start: Callable[[float], Facts]) -> tuple[Callable[[float], Facts], int]:
-    """The rule finds something below its threshold."""
+    """The rule applies below its threshold."""
     return start, -1
 
 
-#: Facts that have a value, in the unit of the threshold, and on which side of it the rule finds something.
+#: By rule, a function that makes facts with a value in the unit of the threshold, and the side of the threshold on
+#: which the rule applies.
 SIDES: dict[str, tuple[Callable[[float], Facts], int]] = {
     "DRAM-bound": least(lambda x: memory_bound(DRAM, x)),
     "L2-bound": least(lambda x: memory_bound(L2, x)),
@@ -137,7 +139,7 @@ SIDES: dict[str, tuple[Callable[[float], Facts], int]] = {
     "small grid": below(lambda x: facts({COMPUTE: x - 5, MEMORY: x}, room=room(waves=0.5))),
     "occupancy": below(few_fit),
     "achieved occupancy": least(lambda x: latency_bound({WARPS: 100 - x})),
-    # Of 1 + p waves, 1 - p of half the time is lost.
+    # With 1 + p waves, 1 - p of half the time is lost.
     "tail": least(lambda x: waves(2 - x / 50)),
     "idle multiprocessors": least(lambda x: grid(round(100 - x))),
     "partial warps": least(lambda x: grid(16_000, threads=round(96 * (1 - x / 100)))),
@@ -151,8 +153,9 @@ SIDES: dict[str, tuple[Callable[[float], Facts], int]] = {
     "slow fp64": least(lambda x: facts({PIPES["fp64"][0]: x}, gpu=ADA)),
     "stalls": least(stalled),
 }
-#: Rules whose threshold no facts reach exactly, and the step beside a threshold where 1 % of it is too small.
+#: Rules whose threshold cannot be reached exactly.
 ROUNDED = {"tail", "partial warps"}
+#: The distance from a threshold at which a rule is tested, if 1 % of the threshold is too small.
 STEPS = {"idle multiprocessors": 1, "partial warps": 2}
 
 
@@ -171,7 +174,7 @@ def test_a_rule_finds_something_on_one_side_of_its_threshold_only(rule: KernelRu
     step = side * STEPS.get(rule.name, rule.threshold / 100)
     assert rule.find(make(rule.threshold - step)) is None
     assert rule.find(make(rule.threshold + step)) is not None
-    # The threshold itself is the first value of the side from it on.
+    # The threshold itself belongs to the upper side.
     if rule.name not in ROUNDED:
         assert (rule.find(make(rule.threshold)) is not None) == (side == 1)
 
@@ -207,7 +210,7 @@ def test_a_rule_is_declared_in_full(rule: KernelRule):
 
 
 def test_the_set_why_has_the_names_that_the_gpu_compute_tab_reads():
-    """com.meta.GpuCompute: Speed of Light, Occupancy and Workload Analysis, as far as some chip has them."""
+    """com.meta.GpuCompute: Speed of Light, Occupancy and Workload Analysis. Names that no chip has are left out."""
     active = ".avg.pct_of_peak_sustained_active"
     pipes = [f"sm__inst_executed_pipe_{pipe}{active}" for pipe in ("alu", "fma", "fp16", "fp64")]
     busy = [f"sm__pipe_{pipe}_cycles_active{active}" for pipe in ("alu", "fma", "fp64", "tensor")]
@@ -248,7 +251,7 @@ def test_one_limiter_comes_first(compute, memory, units, number, known):
 
 def test_sentences_have_their_figures():
     assert sentence("DRAM-bound", memory_bound(DRAM, 94)) == "memory-bound: 94 % of the DRAM bandwidth"
-    # The issue slots are counted while there are warps.
+    # The metric of the issue slots counts only the time in which there are warps.
     late = sentence("latency-bound", latency_bound({rules.ISSUE: 0.11}))
     assert late.endswith("a scheduler with warps issues an instruction in 11 % of the cycles")
     assert "the tensor cores are 85 % busy" in sentence("tensor-bound", compute_bound(85, "tensor"))
@@ -269,7 +272,8 @@ def test_sentences_have_their_figures():
 
 
 def test_the_limiters_are_those_of_the_leading_rule_of_nsight_compute():
-    """benchmarks/why_ncu.py, 53 launches. A kernel at a threshold may be on one side of it in one run."""
+    """53 launches of benchmarks/why_ncu.py. A kernel near a threshold may be on either side of it, depending on the
+    run."""
     measured = json.loads((ROOT / "benchmarks" / "results" / "why-ncu-h200.json").read_text())
     gpu = GpuLimits(measured["gpu"], tuple(measured["capability"]))
     memory = {"DRAM-bound": "DRAM", "L2-bound": "L2", "L1-bound": "L1"}
@@ -290,7 +294,7 @@ def test_the_limiters_are_those_of_the_leading_rule_of_nsight_compute():
 
 
 def test_asynchronous_copies_are_loads_too():
-    """Their sectors are among those of loads, but not their used bytes."""
+    """The sectors of asynchronous copies are included in those of loads, but their used bytes are not."""
     copied = "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum"
     loaded = "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ld.sum"
     only = {USED.format("ld"): 0.0, USED.format("ldgsts"): 100.0, copied: 1e6}
@@ -319,21 +323,22 @@ def test_a_pipe_that_fills_the_issue_slots_is_the_limit():
 
 
 def test_units_that_are_counted_while_active_count_for_the_whole_time():
-    """L1 is at 65 % of its peak if the multiprocessors are active in 72 % of the time."""
+    """L1 is at 65 % of its peak while the multiprocessors are active, which is 72 % of the time."""
     values = {COMPUTE: 20.0, MEMORY: 65.0, L2: 60.0, L1: 90.0}
     assert findings(facts(values))[0].rule == "L2-bound"
     assert findings(facts(values | {rules.ACTIVE_CYCLES: 72_000.0}))[0].rule == "L1-bound"
 
 
 def test_l2_does_not_hide_the_limit_of_dram():
-    """L2 has more parts than count for the throughput of memory: these are the values of a copy on an H200."""
+    """L2 has parts that do not count for the throughput of memory. These are the values of a copy on an H200."""
     copy = {COMPUTE: 9.2, MEMORY: 62.8, DRAM: 62.8, L2: 72.0, L1: 23.0}
     assert sentence("DRAM-bound", facts(copy)) == "memory-bound: 63 % of the DRAM bandwidth"
 
 
 @pytest.mark.parametrize("side", ["cutrace", "ncu"])
 def test_the_limiters_of_measured_kernels_are_those_of_their_programs(side):
-    """benchmarks/metrics_ncu.py; its copy, stride and kernel of Triton use as much of DRAM as of all memory."""
+    """Values of benchmarks/metrics_ncu.py. For its copy, stride and Triton kernels, DRAM has the throughput of all
+    memory."""
     measured = json.loads((ROOT / "benchmarks" / "results" / "metrics-ncu-h200.json").read_text())
     kernels: dict[str, dict[str, float]] = {}
     for row in measured["rows"]:
@@ -360,7 +365,7 @@ def test_few_resident_warps_of_a_kernel_near_a_peak_are_no_problem():
 def test_a_tail_that_occupancy_contradicts_is_not_said():
     busy = facts({WARPS: 97.0}, room=room(waves=1.1))
     assert sentence("tail", busy) == ""
-    # Warps are counted while a multiprocessor has one: here most had none in the last wave.
+    # Warps are counted while a multiprocessor has one. Here most multiprocessors had none in the last wave.
     assert sentence("tail", facts({WARPS: 97.0, rules.ACTIVE_CYCLES: 60_000.0}, room=room(waves=1.1))) != ""
 
 

@@ -1,4 +1,5 @@
-"""Sampling hardware counters: from what CUPTI decodes to the rows of a capture. CUPTI is a fake in Python."""
+"""Sampling of hardware counters, from the values that CUPTI decodes to the rows of a capture. CUPTI is a Python
+fake."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ NAN = float("nan")
 
 
 class FakeCupti:
-    """A fake ``Cupti``. A test puts samples, (start, end, value), into ``waiting`` of a device. ``failing`` has the
-    CUptiResult of failing functions, ``alone`` the metrics that need a separate pass."""
+    """A fake ``Cupti``. A test puts samples (start, end, value) into ``waiting`` by device. ``failing`` has the
+    CUptiResult of failing functions. ``alone`` has the metrics that need a separate pass."""
 
     path = Path("libcupti.so.13")
 
@@ -62,7 +63,7 @@ class FakeCupti:
         return given, times if function.endswith("SampleInfo") else evaluate
 
     def _device(self, image: ctypes.c_void_p) -> int:
-        """Images belong to the devices in the order in which they are used first."""
+        """The device of an image. Images belong to the devices in the order of their first use."""
         return self._images.setdefault(image.value or 0, len(self._images))
 
     def DeviceGetChipName(self, device):
@@ -136,7 +137,7 @@ def samples(*starts: int, value: float = 1.0, length: int = INTERVAL) -> Samples
 
 def rows_of(boottime: int = 10**15) -> CounterRows:
     rows = CounterRows(0, [1], [2], 3)
-    rows._clock = BoottimeClock(lambda clock: boottime)  # no clock is ahead of another one
+    rows._clock = BoottimeClock(lambda clock: boottime)  # all clocks are equal
     return rows
 
 
@@ -404,7 +405,7 @@ class TestCapture:
         assert not cupti.enabled
 
     def test_memory_stays_the_same_over_two_minutes(self, tmp_path):
-        """12,000 samples of 10 ms, read every 50 ms."""
+        """There are 12,000 samples of 10 ms, which are read every 50 ms."""
         cupti, length = FakeCupti(), 10**7
         names = ",".join(SAMPLED[:3])
         made = GpuSampling([sampler(cupti, names)], tmp_path / "samples.bin", {"pid": 5, "sample_interval": length})

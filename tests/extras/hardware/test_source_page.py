@@ -1,4 +1,4 @@
-"""The page of sources: hottest lines first, each beside its text, and no text becomes markup."""
+"""The page of source lines: the hottest lines come first, each with its source code, and no string becomes markup."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reports.page import Page
 from support import cutrace as run
 
 EXECUTED, THREADS = "smsp__sass_inst_executed", "smsp__sass_thread_inst_executed"
-#: A line of source with what was measured of it: function, offset, file, line, executed, samples by stall reason.
+#: A measured source line: function, offset, file, line, executed instructions, and samples by stall reason.
 Measured = tuple[str, int, str, int, float, dict[str, int]]
 TEXT = "".join(f"line {number} <b>&\n" for number in range(1, 41))
 
@@ -49,7 +49,7 @@ def code(tmp_path: Path) -> Path:
 
 
 def cells(text: str, number: int, line: int) -> str:
-    """The row of a line, of the source with this number."""
+    """The table row of a line, in the source with this number."""
     return next(part for part in text.split("<tr ") if part.startswith(f'id="s{number}-{line}"')).partition("</tr>")[0]
 
 

@@ -1,4 +1,4 @@
-"""Answers to why kernels are slow: what is known of each kernel of a capture, and its block as text and Markdown."""
+"""Answers to why kernels are slow: the facts of each kernel of a capture, and its block as text and Markdown."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_launches_without_metrics_count_for_time_and_share(tmp_path):
 
 
 def test_each_model_of_gpu_has_its_own_launches_and_time(tmp_path):
-    """One process with two GPUs, of which each ran the same kernel."""
+    """One process has two GPUs, and each ran the same kernel."""
     path = tmp_path / "a.bin"
     models = ("NVIDIA H200", "NVIDIA L40")
     with Capture(path, started=5) as c:
@@ -101,7 +101,7 @@ def test_each_model_of_gpu_has_its_own_launches_and_time(tmp_path):
 def test_what_fits_follows_from_launch_and_gpu(tmp_path):
     (facts,) = facts_of(tmp_path, ("a", 1_000, LATE, MANY | {"registers": 255}))
     assert facts.room is not None
-    # 255 registers are 256 of 65,536: one block of eight warps, of 64 slots.
+    # 255 registers are rounded up to 256, of 65,536. So one block fits, and its eight warps fill 8 of 64 slots.
     assert (facts.room.blocks, facts.room.percent, facts.room.limiter) == (1, 12.5, "registers")
     assert facts.room.waves == pytest.approx(10_000 / 132)
 
@@ -201,7 +201,7 @@ def test_rules_that_could_not_be_asked_leave_open_whether_something_stands_out(t
 
 
 def test_counts_of_different_passes_give_no_negative_rows(tmp_path):
-    """Conflicts and stalls can be a little more than all accesses and all of the time."""
+    """Conflicts can slightly exceed all accesses, and stalls the whole time."""
     metrics = COPY | {
         LATENCY: 10.0, stall_metric("wait"): 10.1,
         "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": 8.0,

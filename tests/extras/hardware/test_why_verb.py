@@ -1,4 +1,4 @@
-"""cutrace why: its formats, the page, two captures, and what it says about bad input."""
+"""cutrace why: its formats, the page, the comparison of two captures, and its errors for bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import of exports of Nsight Systems: every row is imported, omitted by name, or counted as lost."""
+"""Import of Nsight Systems exports: every row is imported, omitted by name, or counted as lost."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_times_stay_and_the_clock_says_when_the_session_began() -> None:
 
 
 def test_a_wait_is_what_its_ids_say() -> None:
-    # This version calls cudaDeviceSynchronize() a wait for an event, with neither an event nor a stream.
+    # This version records cudaDeviceSynchronize() as a wait for an event, without an event and without a stream.
     trace = cutrace.load(NSYS)
 
     assert trace.synchronizations[["type", "stream", "event"]].tolist() == [(4, 0, 0)]
@@ -112,7 +112,7 @@ def test_a_wait_is_what_its_ids_say() -> None:
 def test_the_ids_of_a_wait_say_its_kind_in_versions_with_other_numbers(
     tmp_path: Path, stream: int, event: int, kind: int
 ) -> None:
-    # A version of 2022 wrote 2 for cudaEventSynchronize() and for cudaStreamSynchronize().
+    # A version of 2022 wrote kind 2 for both cudaEventSynchronize() and cudaStreamSynchronize().
     wait = {"start": 10, "end": 20, "globalPid": global_pid(100), "contextId": 1, "correlationId": 3, "syncType": 2}
     path = nsys(
         tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_SYNCHRONIZATION=[wait | {"streamId": stream, "eventId": event}]
@@ -124,7 +124,7 @@ def test_the_ids_of_a_wait_say_its_kind_in_versions_with_other_numbers(
 
 
 def test_columns_are_found_by_name_and_may_be_missing(tmp_path: Path) -> None:
-    # What the first versions had: no process with a kernel, nor a mangled name.
+    # In the first versions, kernels have no process and no mangled name.
     path = nsys(
         tmp_path / "a.sqlite", ["f(int)", "cudaLaunchKernel_v7000"],
         CUPTI_ACTIVITY_KIND_RUNTIME=[
@@ -142,7 +142,7 @@ def test_columns_are_found_by_name_and_may_be_missing(tmp_path: Path) -> None:
 
 
 def test_a_table_without_the_column_of_ends_has_unknown_ends(tmp_path: Path) -> None:
-    """A row without a value in a column that is there is lost; a column that is not there is unknown."""
+    """If a column exists, a row without a value is lost. If the column does not exist, the value is unknown."""
     row = kernel(-500, 20)
     del row["end"]
     path = nsys(
@@ -285,7 +285,7 @@ def test_calls_of_the_system_and_of_libraries_are_host_slices(tmp_path: Path) ->
 
 
 def test_overheads_have_the_kinds_of_cupti_or_the_names_of_nsys(tmp_path: Path) -> None:
-    """nsys numbers kinds in its own way, and its own overheads have number 0 and a name."""
+    """nsys numbers the kinds differently. Overheads of nsys itself have number 0 and a name."""
     row = {"start": 10, "end": 20, "globalTid": global_tid(100, 7), "correlationId": 0, "nameId": 2}
     path = nsys(
         tmp_path / "a.sqlite",
@@ -333,7 +333,7 @@ def test_metrics_are_counters_of_the_gpu_that_they_are_of(tmp_path: Path) -> Non
 
 
 def test_a_process_has_the_gpus_that_it_saw(tmp_path: Path) -> None:
-    """CUDA's numbers of GPUs depend on the process."""
+    """The CUDA ordinal of a GPU depends on the process."""
     path = nsys(
         tmp_path / "a.sqlite",
         ["k"],
@@ -349,7 +349,7 @@ def test_a_process_has_the_gpus_that_it_saw(tmp_path: Path) -> None:
 
 def test_a_stream_whose_values_do_not_fit_is_lost(tmp_path: Path) -> None:
     stream = {"streamId": 7, "hwId": 0, "vmId": 1, "processId": 100, "contextId": 1, "priority": 2**32 - 5, "flag": 1}
-    # Of a process without events nothing is written.
+    # Nothing is written for a process without events.
     streams = [stream, stream | {"streamId": 8, "flag": 1 << 16}, stream | {"processId": 101}]
     path = nsys(
         tmp_path / "a.sqlite", ["f"], CUPTI_ACTIVITY_KIND_KERNEL=[kernel(10, 20)], TARGET_INFO_CUDA_STREAM=streams
@@ -440,7 +440,7 @@ def test_nvtx_payloads(tmp_path: Path) -> None:
         nvtx(start=16, end=17, text="a", uint32Value=0),
         nvtx(start=18, end=19, text="a", int32Value=-1),
         nvtx(start=20, end=21, text="a", floatValue=1.5),
-        # Versions without NULL.
+        # Versions that do not write NULL.
         nvtx(start=22, end=23, text="a", uint64Value=0, int64Value=0, doubleValue=0.0, uint32Value=7, int32Value=0),
         nvtx(start=24, end=25, text="a", uint64Value=0, int64Value=0, doubleValue=0.0, uint32Value=0, int32Value=0),
     )
@@ -529,7 +529,8 @@ def test_replayed_work_has_the_ranges_in_which_its_node_was_created(tmp_path: Pa
         tmp_path / "a.sqlite",
         [
             node(130, 1), node(250, 2),
-            # Copies: one has a row that does not name the original, one is a copy of a copy, one is of an unknown node.
+            # Copies of nodes. One has a second row that does not name the original, one is a copy of a copy, and the
+            # original of one is unknown.
             node(300, 65), node(301, 65, 1), node(302, 97, 65), node(303, 66, 2), node(304, 67, 99),
         ],
     )  # fmt: skip
@@ -631,7 +632,7 @@ def test_a_file_that_is_cut_off_gives_what_can_be_read(tmp_path: Path) -> None:
 
 
 def test_tables_in_front_of_those_that_are_cut_off_are_there(tmp_path: Path) -> None:
-    """The list of tables is not at the begin of a database: its end goes with the end of the file."""
+    """The directory of tables is not at the start of a database, so its end is lost with the end of the file."""
     others = {f"OTHER_TABLE_{i:03}": [{f"column_{c:02}": 1 for c in range(20)}] for i in range(60)}
     whole = nsys(tmp_path / "whole.sqlite", ["f"], CUPTI_ACTIVITY_KIND_KERNEL=[kernel(10, 20)], **others).read_bytes()
     path = tmp_path / "a.sqlite"

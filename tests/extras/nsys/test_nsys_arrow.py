@@ -1,4 +1,4 @@
-"""Arrow and Parquet exports of Nsight Systems hold the same tables as SQLite ones, and become the same traces."""
+"""Arrow and Parquet exports of Nsight Systems have the same tables as SQLite exports, and become the same traces."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tables(path: Path) -> dict[str, Any]:
         for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             columns = [c[1] for c in database.execute(f"PRAGMA table_info({name})")]
             values = list(zip(*database.execute(f"SELECT * FROM {name}"), strict=True)) or [()] * len(columns)
-            # uuids are bytes in this version.
+            # UUIDs are bytes in this version.
             found[name] = pa.table({c: pa.array(v) for c, v in zip(columns, values, strict=True)})
     return found
 
@@ -63,7 +63,7 @@ FORMS = [parquetdir, arrowdir, arrow]
 
 def same(a: Trace, b: Trace) -> bool:
     found, expected = everything(a), everything(b)
-    # Each import is a boot of its own.
+    # Each import has a boot id of its own.
     for held in (found, expected):
         del held["processes"]
     return found == expected
@@ -96,7 +96,7 @@ def test_nvtx_and_calls_are_the_same_in_each_form(tmp_path: Path, form: Any) -> 
 
 
 def other(column: Any, how: str) -> Any:
-    """A column as written by other programs that copied an export."""
+    """A column as other programs write it when they copy an export."""
     if pa.types.is_string(column.type):
         kinds = {"dictionary": pa.dictionary(pa.int32(), pa.string()), "large": pa.large_string()}
         return column.cast(kinds[how]) if how in kinds else column

@@ -1,4 +1,4 @@
-"""Where each column of an export goes, with values that differ from each other."""
+"""The destination of each column of an export. All values differ."""
 
 from __future__ import annotations
 

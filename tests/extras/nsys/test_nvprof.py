@@ -1,4 +1,4 @@
-"""Import of databases of nvprof: every record is imported, omitted by name, or counted as lost."""
+"""Import of nvprof databases: every record is imported, omitted by name, or counted as lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from databases import DATA, account, nvprof, texts
 
 PREFIX = "CUPTI_ACTIVITY_KIND_"
 EPOCH = 1_478_000_000_000_000_000
-#: What pthread_self() says; its low 32 bits are what a capture keeps.
+#: A result of pthread_self(). A capture keeps its low 32 bits.
 THREAD = 0x7F3A_1234_5700
 
 
@@ -281,7 +281,7 @@ def test_no_value_of_any_column_is_an_error(tmp_path: Path, value: object) -> No
             if not name.startswith(PREFIX):
                 continue
             columns = [c[1] for c in database.execute(f"PRAGMA table_info({name})")]
-            # As other tools may have made it: without types and constraints.
+            # Other tools may have made the table without types and constraints.
             database.execute(f"DROP TABLE {name}")
             database.execute(f"CREATE TABLE {name} ({', '.join(chr(34) + c + chr(34) for c in columns)})")
             marks = ", ".join("?" * len(columns))

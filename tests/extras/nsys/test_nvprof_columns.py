@@ -1,4 +1,4 @@
-"""Where each column of a database of nvprof goes, with values that differ from each other."""
+"""The destination of each column of an nvprof database. All values differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases have the tables of Nsight Systems, answer queries made for those, and are complete."""
+"""Databases have the tables of Nsight Systems, answer queries written for its exports, and are complete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def query(path: Path, sql: str) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def steps(tmp_path: Path) -> tuple[cutrace.Trace, Path]:
-    """A capture of training steps, and the database made of it."""
+    """A capture of training steps, and the database that is made from it."""
     source, target = training_steps(tmp_path / "run.bin"), tmp_path / "run.sqlite"
     cutrace.convert(source, target)
     return cutrace.load(source), target
@@ -107,7 +107,7 @@ def test_an_imported_export_has_the_same_rows_again(tmp_path: Path) -> None:
         "FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = demangledName"
     )
     ours, theirs = query(tmp_path / "a.sqlite", kernels), query(NSYS, kernels)
-    # nsys writes "float *" where others write "float*".
+    # nsys writes "float *", and other tools write "float*".
     assert [[str(v).replace(" ", "") for v in row] for row in ours] == [
         [str(v).replace(" ", "") for v in row] for row in theirs
     ]
@@ -164,7 +164,7 @@ def test_copies_by_kind_with_their_labels(steps: tuple[cutrace.Trace, Path]) -> 
 
 
 def test_kernels_with_the_gpus_of_their_processes(tmp_path: Path) -> None:
-    """Two processes that each call another GPU 0."""
+    """Two processes have different GPUs, and each calls its own GPU 0."""
     paths = []
     for pid, name in ((100, "A"), (200, "B")):
         paths.append(tmp_path / f"{name}.bin")

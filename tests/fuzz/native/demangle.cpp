@@ -1,4 +1,4 @@
-// Demangling: the plain form of any name is in proportion to its size.
+// Demangling: the length of the plain form is proportional to the length of the name.
 #include "common/demangle.h"
 
 #include "input.h"

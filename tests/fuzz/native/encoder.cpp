@@ -1,5 +1,5 @@
-// The encoder: programs of any operations on columns of any types and sizes. It refuses a program, or writes correct output
-// inside its memory.
+// The encoder: programs of any operations on columns of any types and sizes. It either refuses a program, or writes
+// correct output inside its memory.
 #include "python.h"
 
 namespace nb = nanobind;
@@ -23,7 +23,7 @@ nb::tuple operation(unsigned kind, nb::object tag, std::size_t column, std::size
   return nb::make_tuple(kind, tag, column, column2, optional, per_event, sentinel, skip, raw);
 }
 
-// Usually a consistent program: open messages are closed, columns exist.
+// Usually makes a consistent program: open messages are closed, and columns exist.
 nb::list program(Input& input, std::size_t columns, std::size_t blobs) {
   nb::list ops;
   std::size_t depth = 0;

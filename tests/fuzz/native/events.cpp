@@ -1,5 +1,5 @@
-// The scanner of trace events: the same bytes in pieces of any sizes give the same events, output is valid, and every
-// unreadable event is counted. Memory has the exact size, so that a read beyond it is detected.
+// The scanner of trace events: the same bytes give the same events however they are split into pieces. The output is
+// valid, and every unreadable event is counted. Memory has the exact size, so that a read beyond the end is detected.
 #include "import/events.h"
 
 #include <string>
@@ -29,7 +29,7 @@ EventScanner scanner() {
   return EventScanner(rules(), {{"id", Wanted::kInteger}, {"id", Wanted::kJson}, {"s", Wanted::kText}}, "beside", kLargest);
 }
 
-// Invariants of a group: columns of equal length, rows in order, valid ids.
+// Checks a group: columns have equal lengths, rows are in order, and ids are valid.
 void hold(const EventScanner& from, const Group& group) {
   const std::size_t rows = group.size();
   const std::size_t texts = from.texts().size();
@@ -85,7 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const Group& group : a) hold(whole, group);
   for (const Group& group : b) hold(pieces, group);
   require(whole.bytes() == text.size() && whole.understood() <= text.size(), "bytes are counted");
-  // Only values beyond the limit depend on the pieces.
+  // Only values beyond the limit depend on how the bytes are split.
   const auto large = static_cast<std::size_t>(EventScanner::Problem::kLarge);
   if (text.size() <= kLargest) {
     require(whole.problems() == pieces.problems() && whole.ended() == pieces.ended(), "pieces do not matter");

@@ -1,4 +1,4 @@
-// The bytes of one execution as a sequence of numbers, followed by zeros.
+// The input bytes of one execution as a sequence of numbers. After the last byte, the numbers are 0.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class Input {
     return value;
   }
 
-  // A number below `limit`.
+  // Returns a number below `limit`.
   std::size_t below(std::size_t limit) { return limit ? number<std::uint16_t>() % limit : 0; }
   bool flip() { return (number<std::uint8_t>() & 1) != 0; }
 

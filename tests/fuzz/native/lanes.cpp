@@ -1,4 +1,4 @@
-// Lanes: for any windows, each slice is emitted once, begins before it ends, and nests on its lane.
+// Lanes: in any windows, each slice is emitted once, starts before it ends, and nests on its lane.
 #include <map>
 #include <tuple>
 

@@ -1,5 +1,5 @@
-// The reader of Perfetto traces: the same packets in pieces of any sizes give the same events, and columns fit together.
-// Memory has the exact size, so that a read beyond it is detected.
+// The reader of Perfetto traces: the same packets give the same events however they are split into pieces, and columns
+// have equal lengths. Memory has the exact size, so that a read beyond the end is detected.
 #include "import/perfetto.h"
 
 #include <stdexcept>
@@ -23,7 +23,7 @@ struct Trace {
   PerfettoReader packets{events};
   std::string rest;
 
-  // Reads more bytes; false at bytes that are not a packet.
+  // Reads more bytes. Returns false if they are not a packet.
   bool feed(std::string_view data) {
     rest += data;
     const std::vector<char> exact(rest.begin(), rest.end());
@@ -43,7 +43,7 @@ struct Trace {
   }
 };
 
-// Invariants of a group: columns of equal length, valid ids, arguments that are JSON.
+// Checks a group: columns have equal lengths, ids are valid, and arguments are JSON.
 void hold(const EventScanner& from, const Group& group) {
   const std::size_t rows = group.size();
   const std::size_t texts = from.texts().size();

@@ -1,5 +1,5 @@
-// An embedded Python with cutrace._native built in. The native functions are called as Python calls them, with columns in
-// memory of their exact sizes, so that AddressSanitizer detects each read beyond one.
+// An embedded Python with cutrace._native built in. Native functions are called as Python calls them. Columns are in
+// memory of their exact sizes, so that AddressSanitizer detects each read beyond the end of a column.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -19,7 +19,7 @@ extern "C" PyObject* PyInit__native();
 namespace fuzz {
 namespace nb = nanobind;
 
-// Starts the interpreter at first use. The module lives as long as the program.
+// Starts the interpreter on first use. The module lives as long as the program.
 inline nb::object& native() {
   static nb::object* module = [] {
     PyImport_AppendInittab("_native", &PyInit__native);
@@ -53,7 +53,7 @@ bool accepted(const Call& call) {
 // Memory for the columns of one execution.
 class Columns {
  public:
-  // A column of `rows` numbers of a struct code, with a stride in numbers, filled from the input.
+  // Makes a column of `rows` numbers of a struct code, filled from the input. The stride is in numbers.
   nb::object column(Input& input, char code, std::size_t rows, std::size_t stride = 1, bool writable = false) {
     const std::size_t size = std::strchr("Bb", code)    ? 1
                              : std::strchr("Hh", code)  ? 2
@@ -66,7 +66,7 @@ class Columns {
     return view(memory.get(), bytes, code == 'L' ? 'I' : code, stride, writable);
   }
 
-  // A column of given numbers.
+  // Makes a column of given numbers.
   template <typename T>
   nb::object column(const std::vector<T>& values, char code, bool writable = false) {
     const std::size_t bytes = values.size() * sizeof(T);

@@ -1,6 +1,6 @@
-"""A small transformer by PyTorch: run as it is, captured as a CUDA graph, or with compiled blocks.
+"""Run a small transformer in PyTorch: eagerly, captured as a CUDA graph, or with compiled blocks.
 
-Prints a JSON line: the sums of the outputs, and what torch.compile did.
+Prints a JSON line with the sums of the outputs, and with what torch.compile did.
 """
 
 import json
@@ -45,7 +45,7 @@ class Transformer(nn.Module):
 
 
 def step(model: nn.Module, x: torch.Tensor, compiled: bool) -> float:
-    if compiled:  # outputs of the step before are not needed any more
+    if compiled:  # outputs of the previous step are no longer needed
         torch.compiler.cudagraph_mark_step_begin()
     return float(model(x).double().sum())
 

@@ -1,8 +1,9 @@
-"""Launch kernels of several modules, some of one name, and print as JSON what the driver tells of each function.
+"""Launch kernels of several modules, some of them with the same name. Prints as JSON what the driver reports about each
+function.
 
-``launched`` has, in the order of the launches, the name, the ``source`` that it was compiled from, and the driver's
-registers, static shared memory and local memory of the function. With ``--changed`` the kernel ``own_scale`` does
-something else. With ``--unload`` each module is unloaded before the next one is loaded.
+``launched`` has one item for each launch, in order: the name, the ``source`` that was compiled, and the function's
+registers, static shared memory and local memory from the driver. With ``--changed`` the kernel ``own_scale`` has other
+code. With ``--unload`` each module is unloaded before the next one is loaded.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ extern "C" __global__ void own_stacked(float* y, float factor) {
   y[threadIdx.x] = values[(int)factor & 63] + values[((int)factor * 7) & 63];
 }
 """
-# Many registers.
+# A kernel with many registers.
 WIDE = """
 extern "C" __global__ void own_twice(float* y, float factor) {
   float v[48];

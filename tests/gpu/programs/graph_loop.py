@@ -1,6 +1,7 @@
-"""Replays CUDA graphs until its stdin is closed: one that was captured first, and one captured anew every 50 steps.
+"""Replays CUDA graphs until its stdin is closed: one graph that is captured first, and one that is captured anew every
+50 steps.
 
-Prints how many steps it made and how many of them had a wrong sum."""
+Prints the number of steps, and the number of steps with a wrong sum."""
 
 import json
 import select

@@ -1,4 +1,5 @@
-// CUDA graphs made in each way, under NVTX ranges. Each kernel belongs to one list of ranges. Prints them as a line of JSON:
+// CUDA graphs that are made in each possible way, inside NVTX ranges. Each kernel belongs to one list of ranges.
+// Prints a line of JSON:
 // {"ranges": {kernel: [name, ...]}, "threads": {kernel: id}, "replays": n}
 #include <nvtx3/nvToolsExt.h>
 

@@ -4,7 +4,7 @@
 //   threads      four threads, which nobody joins, launch while the program exits
 //   forks        a thread launches and waits without end while the program forks fifty children
 //
-// Each prints one JSON line with the kernels that have to be in its capture, by name.
+// Each prints one JSON line with the kernels that must be in its capture, by name.
 
 #include <sys/wait.h>
 
@@ -30,7 +30,8 @@ void launch(int kernels) {
   CHECK(cudaGetLastError());
 }
 
-// Destroyed after the recording has ended, and perhaps after CUDA has: whether that launches is not looked at.
+// It is destroyed after the recording has ended, and perhaps after CUDA has. The test does not check whether this
+// launches.
 struct Early {
   ~Early() {
     for (int i = 0; i < 10; ++i) of_an_early_object<<<1, 32>>>();
@@ -43,7 +44,7 @@ struct Late {
   }
 };
 
-// Until the driver refuses, as it does when it is going down.
+// Launches until the driver refuses, as it does when the process ends.
 void launch_in_background(std::atomic<long>& batches) {
   cudaStream_t stream = nullptr;
   if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) return;

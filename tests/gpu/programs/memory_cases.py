@@ -1,12 +1,13 @@
-"""Ways to allocate and free through libcuda and libcudart, each in a process of its own.
+"""Ways to allocate and free through libcuda and libcudart, each in a separate process.
 
     memory_cases.py              run all cases; a tool may watch
     memory_cases.py KIND         the same with CUPTI's records: KIND is memory or pool, or both with a comma
     memory_cases.py KIND CASE    only that case, in this process: KIND may be none
 
-Prints a JSON line for each case: its name, the id and the exit status of its process, and its last line of stderr if it
-failed. If it ended in order, also its start and end (ns, CLOCK_BOOTTIME), what its calls returned, and what the driver
-says of each pointer from a pool: its pool, its mapping, the use of the pool. With records also what CUPTI reported.
+Prints a JSON line for each case: its name, and the id and the exit status of its process. If the case failed, the line
+also has its last line of stderr. If the case ended normally, the line has its start and end (ns, CLOCK_BOOTTIME), the
+results of its calls, and what the driver reports for each pointer from a pool: its pool, its mapping, and the use of
+the pool. With records, the line also has CUPTI's records.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ KINDS = {"memory": 49, "pool": 50}
 
 cuda = ctypes.CDLL("libcuda.so.1")
 
-# With variables of known sizes.
+# A module with variables of known sizes.
 _MODULE = b"""
 .version 7.0
 .target sm_70
@@ -112,7 +113,8 @@ def free_async(pointer: c_uint64, stream: Any) -> None:
 
 
 def note(pointer: c_uint64) -> None:
-    """What the driver knows of a pointer: its pool's handle, its mapping, and how much of the pool is in use."""
+    """Note what the driver reports for a pointer: the handle of its pool, its mapping, and the used bytes of the
+    pool."""
     known: dict[str, int] = {"address": pointer.value}
     for name, attribute in {"pool": 17, "mapping": 19, "mapping_size": 18}.items():
         value = c_uint64()
@@ -268,7 +270,7 @@ def captured() -> None:
 
 
 def beside_a_capture() -> None:
-    """Allocate while another stream of the thread is captured in global mode, when few calls are allowed."""
+    """Allocate while the thread captures another stream in global mode, in which few calls are allowed."""
     captured, graph, pointer = new_stream(1), c_void_p(), c_uint64()
     call("cuStreamBeginCapture_v2", captured, c_uint(0))
     call("cuMemAllocAsync", byref(pointer), c_size_t(BYTES), main_stream)
@@ -444,7 +446,7 @@ def run_here(name: str, records: Records | None) -> dict[str, Any]:
 
 
 def run_apart(kinds: str, name: str) -> dict[str, Any]:
-    """Run one case in a process of its own."""
+    """Run one case in a separate process."""
     command = [sys.executable, __file__, kinds, name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         stdout, stderr = process.communicate(timeout=60)

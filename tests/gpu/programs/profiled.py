@@ -1,5 +1,5 @@
-"""Multiplies matrices until its stdin is closed. A line of stdin starts a session of torch.profiler; the answer is the
-number of kernels in it."""
+"""Multiplies matrices until its stdin is closed. Each line of stdin starts a session of torch.profiler. The answer is
+the number of kernels in the session."""
 
 import select
 import sys

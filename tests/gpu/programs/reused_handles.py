@@ -1,6 +1,6 @@
-"""Load, launch and unload modules one after another in every way, with graphs and FFT plans between them.
+"""Load, launch and unload modules one after another in every way, with graphs and FFT plans in between.
 
-Prints, as JSON under ``launched``, the names of the own kernels (``own_…``) in the order of their launches. With
+Prints, as JSON under ``launched``, the names of its own kernels (``own_…``) in the order of their launches. With
 ``--keep`` nothing is unloaded.
 """
 

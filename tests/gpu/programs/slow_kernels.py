@@ -1,4 +1,4 @@
-"""Kernels that are slow for one known reason each, and kernels that are not: one launch of each. Needs CuPy."""
+"""One launch each of kernels that are slow for a known reason, and of kernels that are not slow. Needs CuPy."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def main() -> None:
     launch("partial_warps", full, 40, out, cp.int32(500), one, one)
     launch("logic", full, 256, out, cp.int32(500), cp.uint32(7), cp.uint32(11))
     launch("special_functions", full, 256, out, cp.int32(1000))
-    # Two blocks of four warps fit beside each other.
+    # Two blocks of four warps fit on a multiprocessor.
     half = device.attributes["MaxSharedMemoryPerBlockOptin"] // 2 - 2048
     launch("last_wave", int(2.2 * multiprocessors), 128, out, cp.int32(3000), one, one, shared=half)
     launch("whole_waves", 8 * multiprocessors, 128, out, cp.int32(3000), one, one, shared=half)

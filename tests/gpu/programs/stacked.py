@@ -1,8 +1,8 @@
-"""Launches kernels one by one, and prints where: for each thread the Python stacks of its launches, outermost frame
-first. The main thread comes first.
+"""Launches kernels one by one, and prints the Python stacks of the launches by thread, outermost frame first. The main
+thread comes first.
 
 The program's own launches are single kernels of `x.add_(1)`, on a line with a call of `here()`. Autograd, optimizers
-and copies launch others.
+and copies launch other kernels.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Trains a small model with fixed seeds until its stdin is closed, or for so many steps, and prints each loss.
+"""Trains a small model with fixed seeds until its stdin is closed, or for STEPS steps. Prints each loss.
 
 python trained.py [STEPS]
 """

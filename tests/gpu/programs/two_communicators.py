@@ -1,4 +1,4 @@
-"""Two ranks with two communicators: DDP, and collectives of known sizes. Each rank prints its calls, as JSON."""
+"""Two ranks with two communicators: DDP, and collectives of known sizes. Each rank prints its calls as JSON."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def rank_main(rank: int, port: int) -> None:
             calls.append({"group": number, "name": "ReduceScatter", "bytes": elements * FLOAT})
     torch.cuda.synchronize()
     torch.cuda.nvtx.range_pop()
-    # One write: lines of two ranks must not mix.
+    # The line is written at once, so that lines of the two ranks do not mix.
     sys.stdout.write(json.dumps({"pid": os.getpid(), "rank": rank, "calls": calls}) + "\n")
     sys.stdout.flush()
     dist.destroy_process_group()

@@ -1,6 +1,6 @@
-"""Opens windows with work before, between and behind them: `windowed.py WINDOWS KERNELS [nvtx]`.
+"""Opens windows, with work before, between and after them: `windowed.py WINDOWS KERNELS [nvtx]`.
 
-The last kernel of each window runs on after its end. A second thread launches all the time.
+The last kernel of each window still runs after the end of the window. A second thread launches all the time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ background = threading.Thread(target=launch_all_the_time)
 background.start()
 for _ in range(windows):
     x.sub_(1.0)
-    # Servers open a window for a request, in whichever thread serves it.
+    # Servers open a window on request, in the thread that serves the request.
     thread = threading.Thread(target=window)
     thread.start()
     thread.join()

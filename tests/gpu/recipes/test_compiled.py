@@ -5,7 +5,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture(scope="module")
 def compiled():
-    """Compiled once: compilation and its benchmarks are in the first run, which is not judged."""
+    """Compile once. Compilation and its benchmarks are in the first run, which is not judged."""
     return torch.compile(lambda x: torch.nn.functional.gelu(x) * x + 1)
 
 

@@ -23,4 +23,4 @@ def test_train_step(gpu_trace, model):
             optimizer.step()
             optimizer.zero_grad()
         losses.append(loss.detach())
-    assert torch.stack(losses).isfinite().all()  # one wait, behind the loop
+    assert torch.stack(losses).isfinite().all()  # a single wait, after the loop

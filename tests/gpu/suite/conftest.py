@@ -1,7 +1,7 @@
 """Lets tests/gpu/test_plugin.py run this suite backwards (``SUITE_REVERSED``) and change one test of it.
 
-``SUITE_ADD=<what>:<end of a node id>`` adds a kernel, a copy, a synchronisation or an allocation to that test, inside
-it and after its own body, through the driver API alone.
+``SUITE_ADD=<what>:<end of a node id>`` adds a kernel, a copy, a synchronisation or an allocation to that test, after
+its body but inside its window. It uses only the driver API.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def add_kernel() -> None:
 def add_copy() -> None:
     from cuda.bindings import driver
 
-    # Into the memory of a context that exists: a copy from the device to itself needs two places in it.
+    # The memory is allocated in an existing context. A copy from the device to itself needs two places in it.
     (error, place) = driver.cuMemAlloc(64)
     assert not int(error)
     driver.cuMemcpyDtoDAsync(int(place) + 32, place, 32, 0)

@@ -1,4 +1,4 @@
-// What the CUDA programs of the captures share: checked calls and the id that the kernel knows a thread by.
+// Helpers that the CUDA programs of the captures share: checked calls, and the kernel's id of a thread.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,4 +1,4 @@
-"""Compile and launch kernels with cuda.core: driver API, no runtime API, no framework."""
+"""Compile and launch kernels with cuda.core. It uses the driver API, no runtime API and no framework."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
 //   abort    aborts
 //   tail     launches 1000 kernels and leaves without waiting for them
 //
-// Each prints one JSON line with the kernels that it launched before its end.
+// Each prints one JSON line with the number of kernels that it launched before its end.
 
 #include <sys/wait.h>
 

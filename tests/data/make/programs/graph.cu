@@ -1,6 +1,6 @@
-// A CUDA graph of two branches, captured from streams and replayed: copies, a fill and kernels as nodes.
+// A CUDA graph with two branches, captured from streams and replayed. Its nodes are copies, a fill and kernels.
 //
-// The last line of its output is JSON: what one replay holds and how often it ran.
+// The last line of its output is JSON: the contents of one replay, and the number of replays.
 
 #include <nvtx3/nvToolsExt.h>
 

@@ -1,9 +1,9 @@
 """Train on two GPUs with several communicators: torchrun --nproc-per-node 2 groups.py
 
 Data parallelism sums gradients in the communicator of all ranks, during the backward pass. Each step also sums in a
-second communicator of both ranks and in one of each rank alone, and sends from the first rank to the second. The second
-rank is 20 ms late to a call of step 3. Then come steps with sharded gradients. Each rank prints the size, the time and
-the bus bandwidth of its calls as it measured them.
+second communicator of both ranks, sums in a communicator of each rank alone, and sends from the first rank to the
+second. The second rank is 20 ms late to a call of step 3. Steps with sharded gradients follow. Each rank prints the
+size, the time and the bus bandwidth of its calls, as it measured them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEVICE = torch.device("cuda", RANK)
 SIZE = 1 << 20
 REPEATED = 10
 LATE_S = 0.02
-#: Bytes on the bus for each byte of a call, as nccl-tests count them.
+#: Bytes on the bus for each byte of a call, as defined by nccl-tests.
 FACTORS = {
     "all_reduce": 2 * (RANKS - 1) / RANKS,
     "all_gather": (RANKS - 1) / RANKS,

@@ -1,6 +1,6 @@
-"""Train a small network with JAX: compiled steps, copies in both directions, and a matrix product outside of them.
+"""Train a small network with JAX: compiled steps, copies in both directions, and a matrix product outside the steps.
 
-With an argument, a folder, JAX's own profiler writes its trace of the same steps there.
+An optional argument is a folder. JAX's own profiler then writes its trace of the same steps there.
 """
 
 from __future__ import annotations

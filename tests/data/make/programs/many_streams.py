@@ -1,4 +1,4 @@
-"""Work on 16 streams of two priorities that wait for each other in a ring, named by NVTX ranges."""
+"""Run work on 16 streams of two priorities. The streams wait for each other in a ring. NVTX ranges name the work."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Replay a small transformer from a CUDA graph. The program has no NVTX ranges; its modules become ranges by
-``cutrace record --annotate torch.nn.Module.__call__``."""
+"""Replay a small transformer from a CUDA graph. The program has no NVTX ranges. ``cutrace record --annotate
+torch.nn.Module.__call__`` adds ranges around its modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Use one GPU from three processes: a parent and two spawned workers, each with NVTX ranges of its own."""
+"""Use one GPU from three processes: a parent and two spawned workers. Each has NVTX ranges of its own."""
 
 from __future__ import annotations
 

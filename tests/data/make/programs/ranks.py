@@ -1,6 +1,6 @@
-"""Train on two GPUs, a process each: gradients are summed over NCCL on a stream of their own during the backward pass.
+"""Train on two GPUs with a process for each. NCCL sums gradients on a separate stream during the backward pass.
 
-In the end the first process copies to the other GPU.
+At the end the first process copies to the other GPU.
 """
 
 from __future__ import annotations

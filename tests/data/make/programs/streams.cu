@@ -1,7 +1,7 @@
-// A program without Python: two named threads with a named stream each, copies of every kind, fills, events,
+// A program without Python. It has two named threads with a named stream each, copies of every kind, fills, events,
 // every kind of wait, pool allocations, NVTX of every kind, and launches with shared memory and clusters.
 //
-// The last line of its output is JSON: exactly what a complete capture of it must hold.
+// The last line of its output is JSON: the exact contents of a complete capture of the program.
 
 #include <nvtx3/nvToolsExt.h>
 #include <nvtx3/nvToolsExtCudaRt.h>
@@ -26,7 +26,7 @@ __global__ void scale(float* data, float factor, int n) {
   if (i < n) data[i] *= factor;
 }
 
-// Static and dynamic shared memory, so that occupancy has something to be limited by.
+// Static and dynamic shared memory, which limits the occupancy.
 __global__ void block_sum(const float* data, float* sums, int n) {
   __shared__ float warps[32];
   extern __shared__ float values[];
@@ -56,7 +56,7 @@ __global__ void clustered(float* data, int n) {
   if (i < n) data[i] += 1.0f;
 }
 
-// NVTX with a domain, a category, a registered name, a colour and a payload.
+// Uses NVTX with a domain, a category, a registered name, a colour and a payload.
 struct Domain {
   nvtxDomainHandle_t handle = nvtxDomainCreateA("solver");
   nvtxStringHandle_t step = nvtxDomainRegisterStringA(handle, "step");
@@ -128,7 +128,7 @@ void work(int index, const Domain& domain, Worker& result) {
   CHECK(cudaStreamDestroy(stream));
 }
 
-// Returns how many launches it made: 1, or 0 on a GPU without clusters.
+// Returns the number of launches: 1, or 0 on a GPU without clusters.
 int launch_cluster(float* data) {
   int major = 0;
   CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
@@ -173,7 +173,7 @@ int main() {
   const int clusters = launch_cluster(a);
   CHECK(cudaGetLastError());
 
-  // A stream that waits for another one's event.
+  // A stream waits for the event of another stream.
   cudaStream_t first, second;
   cudaEvent_t ready;
   CHECK(cudaStreamCreate(&first));

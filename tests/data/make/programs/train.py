@@ -1,4 +1,4 @@
-"""Train a small network: NVTX ranges around each phase, the next batch copied on a stream of its own."""
+"""Train a small network. Each phase has an NVTX range. The next batch is copied on a separate stream."""
 
 from __future__ import annotations
 

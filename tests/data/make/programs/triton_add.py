@@ -1,4 +1,4 @@
-"""Launch Triton kernels, which go through the driver API alone, at several sizes."""
+"""Launch Triton kernels at several sizes. They use only the driver API."""
 
 from __future__ import annotations
 
