@@ -194,7 +194,7 @@ def convert(
 ) -> dict[str, Any]:
     """Convert in a fresh process on ``cores`` cores."""
     used = sorted(os.sched_getaffinity(0))[-cores:]
-    # Installed modules have bytecode. The first conversion writes that of the modules of a checkout.
+    # The first conversion writes the bytecode of modules in a checkout. Installed modules already have it.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(destination.parent / "compiled")
     begin = time.perf_counter()

@@ -365,7 +365,7 @@ def _line_named(case: dict[str, Any], test: str, metric: str, name: str) -> str:
             continue
         places = [site["place"] for site in work["sites"]]
         if work["change"].startswith("+ "):
-            # New work can have no other line than the one that was added.
+            # For new work, a failure may name only the line that was added.
             others = [place for place in places if place and place != line]
             return "wrong" if others else "right" if line in places else "missing"
         if line in places:

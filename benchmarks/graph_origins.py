@@ -8,9 +8,9 @@ have the ranges around their launch, and kernels of replays those around the cre
 of a step are aligned by name.
 
 In the graph of the same model, kernels with 99 % or more of the GPU time must have the same module as in the eager run.
-Compiled blocks have other kernels. These must have the block that launched their graph, and the steps must run through
-the blocks in the same order. Each replayed kernel must have a module. ``--whole`` adds the model compiled as a whole.
-Exit status 1 when a condition does not hold. Needs an NVIDIA GPU, PyTorch 2 and cutrace.
+Compiled blocks have other kernels. These must belong to the block that launched their graph, and the steps must run
+through the blocks in the same order. Each replayed kernel must have a module. ``--whole`` adds the model compiled as a
+whole. Exit status 1 when a condition does not hold. Needs an NVIDIA GPU, PyTorch 2 and cutrace.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class Overheads:
         return Spread.of(list(values.values())) if values else None
 
     def added_by_round(self, workload: str, config: str) -> dict[int, float]:
-        """Return the time in excess of the same round without a tool, for the rounds that have both."""
+        """Return the time added to that of the same round without a tool, for the rounds that have both."""
         python = config in ("torch_profiler", "proton") and (workload, "none_python") in self._times
         baseline = self._times.get((workload, "none_python" if python else "none"), {})
         values = self._times.get((workload, config), {})

@@ -279,7 +279,7 @@ def names() -> None:
 
 
 class Name(str):
-    """A subclass of str. Its characters are at another place than those of a plain str."""
+    """A subclass of str. The characters of its instances are stored elsewhere than those of a plain str."""
 
 
 @scenario

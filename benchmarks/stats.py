@@ -36,7 +36,7 @@ _SLICE = "half.bin"
 
 def run(arguments: list[str], folder: Path, *, cores: int) -> dict[str, float]:
     """Run one verb in a fresh process and delete its output. The verb has to end with status 0 or 1."""
-    # Installed modules have bytecode. The first round writes that of the modules of a checkout.
+    # The first round writes the bytecode of modules in a checkout. Installed modules already have it.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
     chosen = sorted(os.sched_getaffinity(0))[-cores:]

@@ -184,7 +184,7 @@ def test_perfetto_knows_the_frequency_while_the_gpu_is_busy(training: Path) -> N
 
 
 def test_perfetto_knows_power_and_temperature_of_the_gpu(training: Path) -> None:
-    """They use the GPU index that the GPU's work has."""
+    """Perfetto's queries find the readings of a GPU by the index that its work has."""
     rows = query(
         training,
         "select t.name, t.unit, count(*) as n, min(c.value) as low, max(c.value) as high from gpu_counter_track t "

@@ -187,7 +187,7 @@ def queue(trace: Trace, key: tuple[int, int, int, int], full: int) -> tuple[list
         return [], 0.0, 0
     span = launches[-1][1] - launches[0][0]
     waited = sum(begin - at for at, begin in launches)
-    # The queue is full from the launch that fills it until the work starts that is then at its head.
+    # The queue is full from the launch that fills it until its first work starts.
     filled = [(at, launches[i + 1 - full][1]) for i, (at, _) in enumerate(launches) if i + 1 >= full]
     return lengths, waited / span if span > 0 else 0.0, union((a, b) for a, b in filled if a < b)
 

@@ -99,7 +99,7 @@ def test_planted_ranks_and_clocks_are_found_and_nothing_else(tmp_path):
     late = [sentence for sentence in result.sentences if "late to a collective" in sentence]
     (clock,) = (sentence for sentence in result.sentences if "clock" in sentence)
     assert {sentence.split(":")[0] for sentence in late} == {"rank 5 on node000", "rank 9 on node001"}
-    assert re.fullmatch(r"rank 16 to rank 23 on node002: clock (2.9|3.0)\d ms behind those of others, by .*", clock)
+    assert re.fullmatch(r"rank 16 to rank 23 on node002: clock (2.9|3.0)\d ms behind the other clocks, by .*", clock)
     assert len(result.sentences) == len(late) + 1
     calm = collectives(simulate(tmp_path / "calm", 24, 2, Facts()), tmp_path / "out2")
     assert calm.sentences == []

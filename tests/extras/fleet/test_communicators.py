@@ -273,7 +273,7 @@ def test_single_slow_transfers_are_no_slow_time(seed):
     random = np.random.default_rng(seed)
     count = 3_000
     transfer = random.lognormal(10, 0.3, count)
-    # Every tenth call on average takes 10 to 100 times as long.
+    # On average, every tenth call takes 10 to 100 times as long.
     late = random.random(count) < 0.1
     transfer[late] *= random.uniform(10, 100, late.sum())
     start = np.cumsum(random.uniform(1e6, 2e6, count)).astype(np.int64)

@@ -52,7 +52,7 @@ def serve() -> None:
 
 
 def server() -> Any:
-    """The server, as a ``mcp.server.lowlevel.Server``. The package ``mcp`` must be there."""
+    """The server, as a ``mcp.server.lowlevel.Server``. The package ``mcp`` must be installed."""
     import anyio.to_thread
     from mcp import types
     from mcp.server.lowlevel import Server

@@ -104,8 +104,8 @@ class Sample:
         return float((latest > earliest + TOLERANCE_NS).mean())
 
     def lateness(self, ahead: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """How much later (ns) than the median each member comes to each call, and how much of this it causes itself. A
-        member causes the time that it spent neither in the previous call nor in other communication."""
+        """How much later (ns) than the median each member comes to each call, and how much of this it causes itself.
+        Time that it spent in the previous call or in other communication is not its own."""
         starts, _ = self.on_one_clock(ahead)
         late = starts - median(starts, 0)
         own = self.times[2] - median(self.times[2], 0)

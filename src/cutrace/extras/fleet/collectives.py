@@ -101,9 +101,9 @@ _ARRIVALS = np.dtype([(name, _TYPES[type(value)]) for name, value in _NOTHING.it
 
 def calls(rank: RankTrace, options: BatchOptions, *, on_wall_clock: bool = True) -> Any:
     """Map a rank to a table with a row for each communication kernel. ``collective`` is its name, ``kind`` the kind of
-    call, and ``communicator`` is "" if unknown. ``ranks`` is the number of ranks of the communicator. ``call`` numbers
-    the calls of a communicator, or the kernels of a name. Start and end are ns on the wall clock, or on the clock of
-    the trace."""
+    call, and ``communicator`` is "" if unknown. ``ranks`` is the number of ranks of the communicator. ``call`` is the
+    number of the call in its communicator, or among the kernels with its name. Start and end are ns on the wall clock,
+    or on the clock of the trace."""
     context = rank.context.kernels
     kernels = kernels_of(rank)
     number = context.numbers[kernels.launch].astype(np.int64)
@@ -575,7 +575,7 @@ def _clock_sentences(job: Job) -> Iterator[str]:
             way = "behind"
             if error > 0:
                 way = "ahead of"
-            sentence = f"clock {format_duration(round(abs(error)))} {way} those of others, by the ends of collectives"
+            sentence = f"clock {format_duration(round(abs(error)))} {way} the other clocks, by the ends of collectives"
         if not wrong or wrong[-1][:2] != (sentence, part.host):
             wrong.append((sentence, part.host, []))
         wrong[-1][2].append(part.label)

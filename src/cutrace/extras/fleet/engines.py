@@ -415,8 +415,8 @@ def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
 
 @contextmanager
 def _signals_later() -> Iterator[None]:
-    """Delay signals that end this process until the block ends. A worker whose start is interrupted would wait forever
-    for its first message, and this process would wait forever for the worker."""
+    """Until the block ends, delay signals that would end this process. A worker whose start is interrupted would wait
+    forever for its first message, and this process would wait forever for the worker."""
     # Only the main thread handles signals.
     if threading.current_thread() is not threading.main_thread():
         yield

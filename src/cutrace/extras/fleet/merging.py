@@ -273,7 +273,7 @@ class _RankChanges(Changes):
         if "windows" in info:
             info["windows"] = described.times_of_windows
         if "tables" in info:
-            # The processes of a rank with several keep their names, too.
+            # If a rank has several processes, they keep their names, too.
             info["name"] = rank.name
             if rank.processes > 1:
                 info["name"] += f" {described.name}"

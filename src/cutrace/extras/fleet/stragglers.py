@@ -224,7 +224,7 @@ def _halves(
     sign: int,
 ) -> tuple[Outstanding | None, Sequence[Measured]]:
     """Split the ranks into two groups, if there are two. Returns the upper group (with a ``sign`` of -1, the lower) and
-    the ranks of the other one. With one group, returns None and all ranks."""
+    the ranks of the other group. With one group, returns None and all ranks."""
     ordered = sorted(values, key=lambda one: sign * one.value)
     at = _parting(sign * _values(ordered))
     if not at:

@@ -76,7 +76,7 @@ SETS = {
     for each in (
         MetricSet(
             "overview",
-            "How busy is the GPU, and what does it move? In one pass, so for ranges too.",
+            "How busy is the GPU, and what does it move? One pass is enough, so ranges can use it, too.",
             (
                 "gpu__time_duration.sum",
                 f"sm__cycles_active{_PCT}_elapsed",

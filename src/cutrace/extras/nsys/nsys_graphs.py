@@ -31,8 +31,8 @@ def has_nodes(tables: Tables) -> bool:
 
 
 def write_nodes(reading: NsysReading, pushes: tuple[np.ndarray, ...]) -> None:
-    """Write ``graph_nodes``. ``pushes`` are the starts, the ends and the serialized threads of all push/pop ranges,
-    then their names as strings, and the string ids of their names where these strings are empty.
+    """Write ``graph_nodes``. ``pushes`` are arrays of all push/pop ranges: starts, ends, serialized threads, names, and
+    string ids for names that are empty.
 
     GPU work refers to copies of nodes. A copy has the origin of its original. It has no origin if its original is not
     in the table.

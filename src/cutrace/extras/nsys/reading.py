@@ -124,7 +124,7 @@ class Reading(ABC):
             texts.update(zip(numbers, values, strict=True))
             lost = batch.rows - len(numbers)
             self.out.kept(name, len(numbers))
-            self.out.lost(name, lost, why="no number or no text")
+            self.out.lost(name, lost, why="no number or no string")
         return texts
 
     def convert(self, name: str, mapping: Mapping) -> None:

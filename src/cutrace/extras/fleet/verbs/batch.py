@@ -22,7 +22,7 @@ def _reports() -> list[str]:
     from ..running import ALL, batch_reports
 
     lines = [f"{report.name:<14} {report.title}" for report in batch_reports().values()]
-    return [*lines, f"{ALL:<14} All of these, from one reading, and an index"]
+    return [*lines, f"{ALL:<14} All of these with an index, reading each file once"]
 
 
 @click.command()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--ranks",
     is_flag=True,
-    help="Name them rank 0, rank 1, ... in the order of the files.",
+    help="Name the ranks rank 0, rank 1, ... in the order of the files.",
 )
 @options.compress
 @options.clock

@@ -113,7 +113,7 @@ def describe(
             passes = f", {count_of(device.configure(names).passes, 'pass')} together"
     tables = [_table_of(device, described, passes)]
     if endings:
-        title = "What can be counted of them"
+        title = "Ways to count them"
         tables.append(Table("endings", title, columns_of("name: text"), endings))
     put_tables(_KIND, tables, form)
 
