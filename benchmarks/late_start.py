@@ -5,9 +5,9 @@
 A configuration is a list of steps (``native/late_start.cpp``) and a time: ``early``, inside cuInit(), or ``late``, when
 CUDA is in use. Each configuration is first tried once, to count the recorded kernels and API calls of 1,000 launches
 and 1,000 queries. Configurations that record everything are then measured, each in one process, in rounds whose order
-rotates. Buffers are discarded unread. ``--cupti`` names further copies of libcupti, by file or wheel, beside cutrace's
-own choice. Needs an NVIDIA GPU, nvcc and cutrace. With ``--fake`` it tries everything on the fake GPU of the tests,
-whose times mean nothing.
+rotates. Buffers are discarded unread. ``--cupti`` names further copies of libcupti, by file or wheel, in addition to
+cutrace's own choice. Needs an NVIDIA GPU, nvcc and cutrace. With ``--fake`` it tries everything on the fake GPU of the
+tests, whose times mean nothing.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Prints one JSON object with medians over rounds in which the configurations take turns. ``--parts`` selects from:
 
 ``unused``      imports, ``pytest --version`` and a suite of empty tests
-``launches``    tests that launch kernels, beside a collector that discards everything (which needs g++ and the CUPTI
-                headers). Needs a GPU, or ``--fake``, which uses the fake GPU of the tests
+``launches``    tests that launch kernels, compared with a collector that discards everything (which needs g++ and the
+                CUPTI headers). Needs a GPU, or ``--fake``, which uses the fake GPU of the tests
 ``parameters``  one test with 3,000 parameters: the size of its golden file, the cost of checking and updating, the time
                 of failures of one cause as a multiple of a check, and the time that ``--cutrace`` adds to the start
                 of pytest. Needs a GPU or ``--fake``, too

@@ -301,7 +301,7 @@ def test_rows_without_times_are_in_no_window(tmp_path):
     assert not len(sliced(tmp_path / "a.bin", tmp_path, start="0").unknown("kernels"))
 
 
-# Who launched it
+# Work by its launch
 
 
 def launched(

@@ -197,7 +197,7 @@ def test_the_same_rank_twice_at_one_time_is_no_restart(tmp_path):
 
 
 def attendance(folder: Path, times: dict[int, tuple[int, int]], *, count: int = 16, of_host: int = 4) -> list[str]:
-    """The sentences about ranks of which some have the given times (s). The times of the others differ a little."""
+    """The sentences about ranks. Some ranks have the given times (s); the times of the others differ a little."""
     paths = []
     for rank in range(count):
         first, last = times.get(rank, (rank % 3, 98 + rank % 2))

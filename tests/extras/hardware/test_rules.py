@@ -40,7 +40,7 @@ USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.pct"
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 HOPPER = GpuLimits("NVIDIA H200", (9, 0), 132, 1_980_000_000, 4_916_432_000_000)
 ADA = replace(HOPPER, name="NVIDIA L40", capability=(8, 9))
-#: A kernel without any problem. Half of its values are 0, and the others are those of good code.
+#: A kernel without any problem. Half of its values are 0, and the others are typical of good code.
 GOOD: dict[str, float] = {
     **dict.fromkeys(SETS["why"].names, 0.0),
     COMPUTE: 65.0,

@@ -1,4 +1,4 @@
-"""Replays CUDA graphs until its stdin is closed: one graph that is captured first, and one that is captured anew every
+"""Replays CUDA graphs until its stdin is closed: one graph that is captured first, and one that is captured again every
 50 steps.
 
 Prints the number of steps, and the number of steps with a wrong sum."""

@@ -45,7 +45,7 @@ MODES = ("processes", "sequential", "dask")
 #: Seconds to wait for a worker.
 WAIT = 30.0
 
-# Tasks that are queued for a worker of this machine beside its current one, so that it never waits for work.
+# Tasks that are queued for a worker of this machine in addition to its current one, so that it never waits for work.
 _AHEAD = 2
 # The most tasks that an executor has at a time, because their results stay in the memory of this process.
 _IN_FLIGHT = 4096

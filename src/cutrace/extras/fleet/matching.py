@@ -134,7 +134,8 @@ class Job:
         return reached
 
     def title(self, members: Collection[int]) -> str:
-        """The ranks of some parts, for people."""
+        """The names of the ranks of some parts in a sentence. @ src/cutrace/extras/hardware/sets.py: and for a set of
+        which the chip has no metric. => and for a set without a metric on this chip."""
         if len(members) == len(self.parts):
             return f"all {count_of(len(members), 'rank')}"
         return named_ranks(sorted({self.parts[part].rank for part in members}))
@@ -180,7 +181,7 @@ def _clock_errors(job: Job, groups: Sequence[RankGroup]) -> np.ndarray:
 
 
 def named_ranks(numbers: Sequence[int]) -> str:
-    """Ranks for people. ``numbers`` are ascending."""
+    """The names of ranks in a sentence. ``numbers`` are ascending."""
     steps = set(np.diff(numbers).tolist())
     if len(numbers) == 1:
         return f"rank {numbers[0]}"

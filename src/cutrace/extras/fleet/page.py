@@ -102,8 +102,8 @@ def _links(pages: Sequence[str], current: str) -> str:
 
 
 def _sentences(sentences: Sequence[str], name: str = "") -> str:
-    """An HTML list of sentences, of which all but the first ones are folded. With ``name``, each links to the page of
-    this report."""
+    """An HTML list of sentences. All but the first ones are folded. With ``name``, each links to the page of this
+    report."""
     items = []
     for sentence in sentences:
         content = escaped(sentence)

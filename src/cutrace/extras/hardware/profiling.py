@@ -169,9 +169,10 @@ def profile(
     ``kernel`` are patterns of kernel names and ``nvtx`` of ranges around the launch, as in :class:`.Conditions`. In
     each process, the first ``skip`` of these launches are skipped and at most ``count`` are counted. ``ranges`` is the
     name of NVTX ranges to count instead of launches, each as a whole and in one pass; the default of ``metrics`` is
-    then :data:`DEFAULT_OF_RANGES`. ``caches`` is ``flush`` or ``keep``: whether the caches of the GPU are flushed
-    before each pass of a launch (the default) and before each range (not the default). ``say`` receives progress
-    messages. If the first run fails, nothing is written, and the result has its exit status.
+    then :data:`DEFAULT_OF_RANGES`. With ``caches`` ``flush``, the caches of the GPU are flushed before each pass of a
+    launch or before each range; with ``keep`` they are not. The default is ``flush`` for launches and ``keep`` for
+    ranges. ``say`` receives progress messages. If the first run fails, nothing is written, and the result has its exit
+    status.
 
     Raises :class:`CutraceError` if there is no GPU, its counters cannot be read, no launch or range is selected, the
     first run lost launches, a metric is unknown, the metrics of ranges need several passes, or the command cannot be
