@@ -1,5 +1,4 @@
 """Damaged files of other tools. Every import ends with a trace of valid references and a balanced account, or with
-:class:`CutraceError`.
 :class:`CutraceError`."""
 
 from __future__ import annotations

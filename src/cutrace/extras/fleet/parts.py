@@ -47,8 +47,7 @@ _RANK = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
 class Task:
     """One file to map for all ``reports``. ``number`` is its index among the files. ``job`` is the name of its job, ""
     to use the name in the file. ``stamp`` is its size and its modification time when the batch started. ``clock`` is as
-    in :func:`cutrace.load`.
-    :func:`cutrace.load`."""
+    in :func:`cutrace.load`."""
 
     reports: tuple[BatchReport, ...]
     source: str

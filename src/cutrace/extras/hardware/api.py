@@ -25,16 +25,12 @@ def why(
     """Say why the kernels of a capture are slow. With ``destination`` (``.html``), also write a page of the answers.
 
     Returns a :class:`Why`. Its ``answers`` have the ``findings``, ``facts`` and ``tables`` of each kernel whose metrics
-    :func:`cutrace.profile` counted, longest time first. It also has ``rooflines``, and ``notes`` on what is missing. If
-    ``other`` is given, the capture after a change, it has no answers but the ``changes`` of the kernels that both
-    captures have. ``kernel`` is one pattern of names or several. ``clock`` is as in :func:`cutrace.load`.
-    docs/internals/why.md lists the rules.
+    :func:`cutrace.profile` counted, longest time first. It also has ``rooflines``, and ``notes`` on what is missing.
+    With ``other``, the capture after a change, it has the ``changes`` of the kernels in both captures instead.
+    ``kernel`` is one pattern of names or several. ``clock`` is as in :func:`cutrace.load`. docs/internals/why.md lists
+    the rules.
 
     Raises :class:`CutraceError` when no kernel has metrics, or the destination cannot be written.
-    :func:`cutrace.profile` counted, longest time first, ``rooflines``, and ``notes`` on what is missing. With
-    ``other``, the capture after a change, it has the ``changes`` of the kernels that both captures have instead.
-    ``kernel`` is one pattern of names or several. ``clock`` is as in :func:`cutrace.load`. docs/internals/why.md lists
-    the rules. Raises :class:`CutraceError` when no kernel has metrics, or the destination cannot be written.
     """
     inputs = [*listed(source)]
     if other is not None:

@@ -33,7 +33,6 @@ def region(name: str, counters: str | Sequence[str]) -> Iterator[dict[str, float
     ``counters`` are names such as ``instructions`` and ``dram_bytes``, or CUPTI's names with a rollup. Yields a dict;
     after the region it has the values by name. A running recording gets a mark with the values. Raises
     :class:`CutraceError` if the counters cannot be read, for example inside another region or a test with counters.
-    :class:`CutraceError` if they cannot be read, for example inside another region or test with counters.
     """
     values: dict[str, float] = {}
     shared = counting()

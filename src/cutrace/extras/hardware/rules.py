@@ -171,7 +171,6 @@ LEAST_SHARE = 0.01
 
 def limit(facts: Facts) -> str:
     """Return what limits a kernel: ``memory``, ``compute``, ``balanced``, ``latency`` or ``small grid``. Needs
-    :data:`COMPUTE` and :data:`MEMORY`.
     :data:`COMPUTE` and :data:`MEMORY`."""
     compute = facts.values[COMPUTE]
     memory = facts.values[MEMORY]

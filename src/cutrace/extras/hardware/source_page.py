@@ -29,7 +29,6 @@ def write_page(
     paths: Sequence[Path], output: Path, *, root: Path | None, clock: Clock
 ) -> None:
     """Write the page of source lines. The files are opened as one trace. ``root`` is as in :func:`html`. Raises
-    :class:`CutraceError` when nothing was measured by line, or the page cannot be written.
     :class:`CutraceError` when nothing was measured by line, or the page cannot be written."""
     check_output(output, paths, endings=(".html",))
     about = ", ".join(map(str, paths))

@@ -85,7 +85,6 @@ class Why:
 
 def explained(trace: Trace, kernel: Patterns | None = None) -> Why:
     """The answers and rooflines of a trace. ``kernel`` are patterns of names. Raises :class:`CutraceError` as
-    :func:`answers`.
     :func:`answers`."""
     found = answers(trace, kernel)
     names = {answer.facts.kernel for answer in found}
