@@ -140,9 +140,9 @@ const drawCharts = () => plots.forEach((u) => u.redraw(false));
 /**
  * Add a plot to an element. It has axes `x` and `y` with `min`, `max`, `axis` and perhaps `log`, `draw(u, context)` in
  * pixels of the canvas, `tip(x, y)` with a title and lines, and a `height`. Both axes zoom if `both`; the first row is
- * on top with `down`; the plots in `others` follow the zoom of x.
+ * on top with `down`; the plots in `others` follow the zoom of x. `totals` are strings beside the rows, on the right.
  */
-function addPlot(host, { x, y, draw, tip, height, both, down, others }) {
+function addPlot(host, { x, y, draw, tip, height, both, down, others, totals }) {
   const box = make("div", { class: "plot" }), note = make("div", { class: "tip", hidden: true });
   const back = make("button", { type: "button", class: "back", hidden: true }, "whole chart");
   box.append(note, back);
@@ -171,8 +171,15 @@ function addPlot(host, { x, y, draw, tip, height, both, down, others }) {
     draw(u, context);
     context.restore();
   };
+  const beside = (u) => {
+    u.ctx.font = AXIS_FONT.replace(/\d+/, (size) => size * uPlot.pxRatio);
+    u.ctx.textAlign = "left";
+    u.ctx.textBaseline = "middle";
+    u.ctx.fillStyle = color("ink");
+    totals.forEach((total, at) => u.ctx.fillText(total, u.bbox.left + u.bbox.width + 6 * uPlot.pxRatio, u.valToPos(at, "y", true)));
+  };
   const options = {
-    width: Math.max(box.clientWidth, 200), height, legend: { show: false }, padding: [8, 34, 0, null],
+    width: Math.max(box.clientWidth, 200), height, legend: { show: false }, padding: [8, totals ? 100 : 34, 0, null],
     cursor: { points: { show: false }, drag: { x: true, y: Boolean(both), uni: both ? 24 : undefined }, bind: { dblclick: () => home } },
     scales: {
       x: { time: false, distr: x.log ? 3 : 1, range: (u, low, high) => [low, high] },
@@ -180,7 +187,7 @@ function addPlot(host, { x, y, draw, tip, height, both, down, others }) {
     },
     series: [{}, { paths: () => null, points: { show: false } }],
     axes: [wholeAxis(x.axis, false), wholeAxis(y.axis, true)],
-    hooks: { draw: [within], setCursor: [point], setScale: [zoomed] },
+    hooks: { draw: totals ? [within, beside] : [within], setCursor: [point], setScale: [zoomed] },
   };
   const u = new uPlot(options, [[x.min, x.max], [null, null]], box);
   plots.add(u);
@@ -405,7 +412,7 @@ function lanes(host, { span, lanes: given }) {
   const all = given.map((lane) => ({ ...lane, edges: lane.edges || even(lane) }));
   const x = { min: 0, max: span, axis: valueAxis("ns", "time since the start") };
   const y = { min: -0.5, max: all.length - 0.5, axis: { ...labelAxis(all.map(({ label }) => label), "", 14), grid: { show: false }, room: 0.3 } };
-  const draw = (u, context) => all.forEach(({ kind, part, total, most, edges, values }, at) => {
+  const draw = (u, context) => all.forEach(({ kind, part, most, edges, values }, at) => {
     const top = u.valToPos(at - 0.46, "y", true), bottom = u.valToPos(at + 0.42, "y", true), ratio = uPlot.pxRatio;
     const tall = (bottom - top) * (part ? 0.7 : 1);
     context.fillStyle = color("lane");
@@ -417,15 +424,6 @@ function lanes(host, { span, lanes: given }) {
       const left = u.valToPos(edges[index], "x", true), right = u.valToPos(edges[index + 1], "x", true), high = Math.max(tall * Math.min(value / most, 1), ratio);
       context.fillRect(left, bottom - high, Math.max(right - left, 0.5), high);
     });
-    context.font = `${11 * ratio}px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif`;
-    context.textAlign = "right";
-    context.textBaseline = "top";
-    context.strokeStyle = color("card");
-    context.lineWidth = 3 * ratio;
-    context.fillStyle = color("ink");
-    const right = u.bbox.left + u.bbox.width - 4 * ratio, line = bottom - tall + ratio;
-    context.strokeText(total, right, line);
-    context.fillText(total, right, line);
   });
   const tip = (at, place) => {
     const lane = all[Math.round(place)];
@@ -434,7 +432,7 @@ function lanes(host, { span, lanes: given }) {
     if (value === undefined) return null;
     return [lane.label, [`${amount(lane.edges[index], "ns")} to ${amount(lane.edges[index + 1], "ns")}`, amount(value, lane.unit)]];
   };
-  addPlot(host, { x, y, draw, tip, height: all.length * 28 + 56, down: true });
+  addPlot(host, { x, y, draw, tip, height: all.length * 28 + 56, down: true, totals: all.map(({ total }) => total) });
 }
 
 /** Colours from the first to the last, as many as `size`. */

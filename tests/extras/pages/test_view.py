@@ -57,6 +57,14 @@ def test_the_frames_are_those_of_the_flame_graph(name, tmp_path):
     assert (data["left"], data["before"]) == (0, False)
 
 
+def test_traces_without_a_common_range_are_said_to_have_none(tmp_path):
+    for step in range(3):
+        cutrace.slice(DATA / "torch_step.bin", tmp_path / f"{step}.bin", cutrace.Conditions(nvtx=f"step {step}"))
+    note = "No outermost range has the same name in both traces"
+    assert note in viewed(tmp_path / "1.bin", tmp_path / "page.html", tmp_path / "2.bin").words
+    assert note not in viewed(tmp_path / "1.bin", tmp_path / "page.html", DATA / "torch_step.bin").words
+
+
 def test_two_traces_have_the_frames_of_both(tmp_path):
     def capture(name: str, ranges: dict[str, int]) -> Path:
         with Capture(tmp_path / name) as c:

@@ -6,7 +6,7 @@ tables, lanes and frames have limits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -64,6 +64,7 @@ _REASONS = {
     "dependency": "waits for another stream",
     "other": "other",
 }
+_NOTHING_IN_COMMON = "No outermost range has the same name in both traces, so all frames below are new or gone."
 # The colours of changes of GPU time. Changes between these have the shades between them.
 _CHANGES = {
     "gone": "gone",
@@ -86,14 +87,16 @@ def html(
     view = View(trace, collected)
     flame = frames(collected[PATHS])
     flame_title = "GPU time by range"
+    notes = [coverage(collected[RANGE_SHARES])]
     earlier: Frame | None = None
     if before:
         earlier, earlier_name = before
         flame_title += f", compared with {earlier_name}"
-    covered = coverage(collected[RANGE_SHARES])
+        if not flame.children.keys() & earlier.children.keys():
+            notes.append(_NOTHING_IN_COMMON)
     sections = [
         section("Timeline", _timeline(view)),
-        section(flame_title, flame_section(earlier, covered)),
+        section(flame_title, flame_section(earlier, notes)),
         *(_report(view, statistic) for statistic in _TABLES),
         _idle(view),
         _report(view, MEMORY_SUM),
@@ -119,7 +122,7 @@ def flame_html(flame: Frame, by: FramesBy = "range", covered: str | None = None)
         title = "GPU time by range"
     else:
         title = "GPU time by Python stack"
-    main = section(title, flame_section(None, covered))
+    main = section(title, flame_section(None, [covered]))
     data = data_script("frames", flame_data(flame))
     return page(
         "view",
@@ -314,9 +317,8 @@ def _idle_lane(view: View, use: StreamUse) -> str:
     return _lane(label, _share(use.busy / span), _svg(bars))
 
 
-def flame_section(before: Frame | None, covered: str | None = None) -> str:
-    """The element of the flame graph. The script of the page draws it from the element ``frames``. ``covered`` says how
-    much of the GPU time has a range."""
+def flame_section(before: Frame | None, notes: Sequence[str | None]) -> str:
+    """The element of the flame graph, below ``notes``. The script of the page draws it from the element ``frames``."""
     widths = {"gpu": "GPU time", "cpu": "CPU time"}
     colours = ""
     scale = ""
@@ -332,10 +334,10 @@ def flame_section(before: Frame | None, covered: str | None = None) -> str:
     for key, words in widths.items():
         buttons += f'<button type=button data-width="{key}" aria-pressed={pressed}>{words}</button>'
         pressed = "false"
-    note = ""
-    if covered:
-        note = f"<p class=note>{escaped(covered)}</p>\n"
-    return note + (
+    above = ""
+    for note in filter(None, notes):
+        above += f"<p class=note>{escaped(note)}</p>\n"
+    return above + (
         f'<div class=timebar>{buttons}<input type=search id=find placeholder="find a frame   ( / )" '
         'aria-label="Find a frame"><span class=hint id=found></span></div>\n'
         f"{scale}<div id=flame></div><p id=about aria-live=polite></p>\n"
