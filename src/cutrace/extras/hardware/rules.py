@@ -587,7 +587,7 @@ STALLS: dict[str, Stall] = {
     ),
     "mio_throttle": Stall(
         "room in the queue of shared memory and special functions",
-        "Use fewer and wider accesses to shared memory, warp shuffles instead of it, and fewer special functions.",
+        "Use fewer and wider accesses to shared memory, warp shuffles in its place, and fewer special functions.",
     ),
     "math_pipe_throttle": Stall(
         "a free pipe", "Mix instructions of several pipes, or use tensor cores."

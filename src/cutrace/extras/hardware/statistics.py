@@ -135,6 +135,6 @@ STATISTICS: tuple[Statistic, ...] = (
             text_column("function", "place.function", doc="device function"),
         ),
         options=("names",),
-        doc="At which lines of source warps are, largest first.",
+        doc="The lines of source at which warps were sampled, most samples first.",
     ),
 )
