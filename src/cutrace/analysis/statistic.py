@@ -127,7 +127,7 @@ class Statistic:
         """The columns of the table, those of the spread first."""
         columns = tuple(one.column for one in self.columns)
         if self.spread:
-            return (*_spread_columns(self.unit), *columns)
+            return (*spread_columns(self.unit), *columns)
         return columns
 
     def table(self, view: View) -> Table:
@@ -181,7 +181,8 @@ def _weighed_key(row: tuple[int, Spread, tuple[Cell, ...]]) -> tuple[object, ...
     return -weight, -spread.count, by_cell
 
 
-def _spread_columns(unit: Unit) -> tuple[Column, ...]:
+def spread_columns(unit: Unit) -> tuple[Column, ...]:
+    """The columns of a :class:`.distribution.Spread` and its share."""
     return (
         Column("share", "1", doc="fraction of the sum over all rows"),
         Column("total", unit, doc="sum"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
@@ -30,15 +30,21 @@ class Column:
         return self.unit == "text"
 
 
-def columns_of(text: str) -> tuple[Column, ...]:
-    """Columns from a text: ``"total: ns, count, min: ns spare, kernel: text"``."""
+def columns_of(text: str, docs: Mapping[str, str] = {}) -> tuple[Column, ...]:
+    """Columns from a text: ``"total: ns, count, min: ns spare, kernel: text"``. ``docs`` has their meanings by name."""
     columns = []
     for column in text.split(","):
         name, _, words = column.partition(":")
+        name = name.strip()
         unit = words.replace("spare", "").strip()
         spare = unit != words.strip()
-        columns.append(Column(name.strip(), cast(Unit, unit), spare))
+        columns.append(Column(name, cast(Unit, unit), spare, docs.get(name, "")))
     return tuple(columns)
+
+
+def docs_of(columns: Iterable[Column]) -> dict[str, str]:
+    """The meanings of columns by name."""
+    return {column.name: column.doc for column in columns}
 
 
 @dataclass(frozen=True)

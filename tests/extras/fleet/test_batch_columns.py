@@ -12,6 +12,8 @@ import pytest
 import cutrace
 from captures import Capture
 from cutrace.extras.fleet.engines import Engine
+from cutrace.extras.fleet.model import BatchOptions
+from cutrace.extras.fleet.running import ALL, batch_reports
 from cutrace.extras.fleet.running import run as run_batch
 from support.plain_stats import gpu
 
@@ -40,6 +42,15 @@ def paths(tmp_path: Path) -> list[Path]:
             c.clocks(30_000_000)
         made.append(path)
     return made
+
+
+def test_the_tables_of_every_report_are_declared(paths, tmp_path):
+    options = BatchOptions(name="gemm", baseline=(str(paths[0]),))
+    found = run_batch(ALL, paths[1:] + paths[:1], tmp_path / "out", engine=Engine("sequential"), options=options)
+    assert list(found.results) == list(batch_reports())
+    for name, result in found.results.items():
+        declared = [(table.name, table.columns) for table in batch_reports()[name].tables]
+        assert [(table.name, table.columns) for table in result.tables] == declared
 
 
 def rows(result: cutrace.Batch, number: int = 0) -> list[dict[str, Any]]:

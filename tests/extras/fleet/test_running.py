@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 import re
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ import cutrace
 import dying
 from captures import ORIGIN, Capture
 from cutrace.extras.fleet import engines, parts
+from cutrace.extras.fleet.kernels import KERNELS
 from cutrace.extras.fleet.parts import PartFolder
 from cutrace.extras.fleet.time_sums import binned, histogram
 
@@ -46,6 +48,12 @@ def ranks(folder: Path, count: int, *, slow: int | None = None) -> list[Path]:
 
 def states(result: cutrace.Batch) -> list[str]:
     return [file.state for file in result.files]
+
+
+def test_a_worker_gets_a_report_without_its_tables():
+    sent = pickle.loads(pickle.dumps(KERNELS))
+    assert (sent.name, sent.map, sent.tables) == (KERNELS.name, KERNELS.map, ())
+    assert KERNELS.tables
 
 
 def test_kernels_of_all_files_have_the_sums_of_each(tmp_path):

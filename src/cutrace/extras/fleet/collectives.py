@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...analysis.tables import Table, columns_of
+from ...analysis.tables import columns_of
 from ...trace.arrow import pyarrow
 from ...units import count_of, format_duration
 from .bandwidth import bus_bytes, clock_times, merged, slow_times, slowness
@@ -27,9 +27,11 @@ from .communicators import (
 )
 from .matching import Job, RankGroup
 from .model import (
+    COLUMN_DOCS,
     Bars,
     BatchOptions,
     BatchReport,
+    BatchTable,
     Part,
     PartIdentity,
     Picture,
@@ -54,24 +56,85 @@ _CLOCK_NS = 100_000
 _LATE = 0.01
 _FEWEST = 4
 
-_COLUMNS = columns_of(
-    "waited: ns, time: ns spare, wait share: 1, calls, ranks: spare, spread: ns spare, transfer: ns spare, "
-    "most often last: text, last share: 1, bytes: bytes spare, bus bandwidth: bytes/s spare, group: text, "
-    "communicator: text spare, job: text spare, collective: text"
+_DOCS = COLUMN_DOCS | {
+    "waited": "sum of the waits of all ranks, each from its arrival to that of the last rank",
+    "time": "sum of the times of all ranks in the calls",
+    "wait share": "waited / time",
+    "calls": "number of calls",
+    "spread": "time from the first arrival to the last one",
+    "transfer": "time from the last arrival to the last end",
+    "bytes": "sum of the sizes as NCCL counts them, if all are known",
+    "bus bandwidth": "bytes on the bus / transfer as in nccl-tests, if all sizes are known",
+    "group": "ranks of the group",
+    "communicator": "communicator of the group; empty if it is unknown",
+    "collective": "stable name of the kernel",
+}
+_NAME_TABLE = BatchTable(
+    "collectives",
+    "Collectives",
+    columns_of(
+        "waited: ns, time: ns spare, wait share: 1, calls, ranks: spare, spread: ns spare, transfer: ns spare, "
+        "most often last: text, last share: 1, bytes: bytes spare, bus bandwidth: bytes/s spare, group: text, "
+        "communicator: text spare, job: text spare, collective: text",
+        _DOCS
+        | {
+            "ranks": "largest number of ranks in a call",
+            "spread": "mean time from the first arrival to the last one",
+            "transfer": "mean time from the last arrival to the last end",
+            "most often last": "rank that came last most often",
+            "last share": "fraction of the calls to which it came last",
+        },
+    ),
+    "One row per group of ranks and kernel, the longest waits first.",
 )
-_RANK_COLUMNS = columns_of(
-    "rank: text, waited: ns, time: ns spare, wait share: 1, calls: spare, last, kept waiting: ns, late: change, "
-    "late by itself: change, clock ahead: change spare, clock error: ns spare, host: text spare, group: text spare, "
-    "communicator: text spare"
+_RANK_TABLE = BatchTable(
+    "collective_ranks",
+    "Collectives by rank",
+    columns_of(
+        "rank: text, waited: ns, time: ns spare, wait share: 1, calls: spare, last, kept waiting: ns, late: change, "
+        "late by itself: change, clock ahead: change spare, clock error: ns spare, host: text spare, "
+        "group: text spare, communicator: text spare",
+        _DOCS
+        | {
+            "waited": "sum of the waits of the rank, each from its arrival to that of the last rank",
+            "time": "sum of the times of the rank in the calls",
+            "last": "number of calls to which it came last",
+            "kept waiting": "sum of the waits of the others in these calls",
+            "late": "mean time from the median arrival to that of the rank; its latest call does not count",
+            "late by itself": "part of late that the rank spent since the call before, outside communication kernels",
+            "clock ahead": "time by which its clock is ahead of that of the median rank, by the ends of calls",
+            "clock error": "error of the clock snapshots in its file, if it has any",
+        },
+    ),
+    "One row per rank and group, those that kept others waiting longest first.",
 )
-_CALL_COLUMNS = columns_of(
-    "waited: ns, spread: ns, last rank: text, ranks, after: ns, call, transfer: ns spare, bytes: bytes spare, "
-    "bus bandwidth: bytes/s spare, group: text spare, "
-    "communicator: text spare, collective: text"
+_CALL_TABLE = BatchTable(
+    "collective_calls",
+    "Calls with the longest waits",
+    columns_of(
+        "waited: ns, spread: ns, last rank: text, ranks, after: ns, call, transfer: ns spare, bytes: bytes spare, "
+        "bus bandwidth: bytes/s spare, group: text spare, "
+        "communicator: text spare, collective: text",
+        _DOCS
+        | {
+            "last rank": "rank that came last",
+            "ranks": "number of ranks in the call",
+            "after": "time from the first call of the job to this one",
+            "call": "number of the call in its group, from 1",
+            "bytes": "size as NCCL counts it, if it is known",
+        },
+    ),
+    f"One row per call, the longest waits first, at most {_CALLS:,}.",
 )
-_GROUP_COLUMNS = columns_of(
-    "waited: ns, time: ns spare, wait share: 1, calls, bytes: bytes, bus bandwidth: bytes/s, ranks, group: text, "
-    "communicator: text, job: text spare"
+_GROUP_TABLE = BatchTable(
+    "collective_groups",
+    "Groups of ranks",
+    columns_of(
+        "waited: ns, time: ns spare, wait share: 1, calls, bytes: bytes, bus bandwidth: bytes/s, ranks, group: text, "
+        "communicator: text, job: text spare",
+        _DOCS | {"ranks": "number of ranks in the group"},
+    ),
+    "One row per group of ranks, the longest waits first.",
 )
 
 
@@ -186,30 +249,10 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
         pictures += _transfers(groups, job_name)
     pictures += _by_rank(members)
     tables = [
-        Table(
-            "collectives",
-            "Collectives",
-            _COLUMNS,
-            by_name,
-        ).sorted("waited"),
-        Table(
-            "collective_ranks",
-            "Collectives by rank",
-            _RANK_COLUMNS,
-            by_rank,
-        ).sorted("kept waiting"),
-        Table(
-            "collective_calls",
-            "Calls with the longest waits",
-            _CALL_COLUMNS,
-            descending(by_call)[:_CALLS],
-        ),
-        Table(
-            "collective_groups",
-            "Groups of ranks",
-            _GROUP_COLUMNS,
-            by_group,
-        ).sorted("waited"),
+        _NAME_TABLE.of(by_name).sorted("waited"),
+        _RANK_TABLE.of(by_rank).sorted("kept waiting"),
+        _CALL_TABLE.of(descending(by_call)[:_CALLS]),
+        _GROUP_TABLE.of(by_group).sorted("waited"),
     ]
     return Result(
         tables,
@@ -243,7 +286,7 @@ class _Member:
 
     @property
     def row(self) -> Row:
-        """The row of :data:`_RANK_COLUMNS`."""
+        """The row of :data:`_RANK_TABLE`."""
         return (
             self.part.label,
             self.waits,
@@ -422,7 +465,7 @@ def _sums(
 
 
 def _by_name(group: _GroupCalls, job_name: str) -> Iterator[Row]:
-    """The rows of :data:`_COLUMNS`."""
+    """The rows of :data:`_NAME_TABLE`."""
     members = list(group.members.values())
     for name in sorted(set(group.calls.name)):
         calls = group.calls[group.calls.name == name]
@@ -449,7 +492,7 @@ def _by_name(group: _GroupCalls, job_name: str) -> Iterator[Row]:
 
 
 def _longest(groups: Sequence[_GroupCalls], first: int) -> Iterator[Row]:
-    """The rows of :data:`_CALL_COLUMNS`. ``first`` (ns) is the start of the first call."""
+    """The rows of :data:`_CALL_TABLE`. ``first`` (ns) is the start of the first call."""
     edges = np.cumsum([0, *(len(group.calls) for group in groups)])
     waits = np.concatenate([group.calls.waits for group in groups])
     for row in np.argsort(-waits, kind="stable")[:_CALLS].tolist():
@@ -645,4 +688,5 @@ COLLECTIVES = BatchReport(
     calls,
     _reduce,
     collects=(CommunicationKernels,),
+    tables=(_NAME_TABLE, _RANK_TABLE, _CALL_TABLE, _GROUP_TABLE),
 )

@@ -14,14 +14,16 @@ import numpy as np
 
 from ..._native import BusyParts
 from ...analysis.context import CollectorContext
-from ...analysis.statistics.gpus import GPUS
+from ...analysis.statistics.gpus import GPU_SUM, GPUS
 from ...analysis.sweep import Groups, Stream, SweepBatch
-from ...analysis.tables import Table, columns_of
+from ...analysis.tables import columns_of, docs_of
 from ...trace.arrow import pyarrow
 from ...trace.quality import GPU_WORK
 from .model import (
+    COLUMN_DOCS,
     BatchOptions,
     BatchReport,
+    BatchTable,
     Part,
     Picture,
     RankCollector,
@@ -35,7 +37,26 @@ from .stragglers import Measured, stragglers
 from .time_sums import TimeSums, binned, histogram
 from .timeline import Steps, TimeRatios, by_job
 
+#: The meanings of the columns that these tables share with the statistic of GPUs.
+_GPU_DOCS = docs_of(GPU_SUM.shown_columns)
+
 # Busy time by rank and time
+
+
+_UTILIZATION_TABLE = BatchTable(
+    "utilization",
+    "Busy time of GPUs",
+    columns_of(
+        "busy: 1, busy time: ns, span: ns, GPU: text, host: text spare",
+        COLUMN_DOCS
+        | {
+            "busy": "busy time / span",
+            "busy time": _GPU_DOCS["busy"],
+            "span": "time from the first to the last step of time with work",
+        },
+    ),
+    "One row per rank and GPU, the least busy first.",
+)
 
 
 class _BusySteps(RankCollector):
@@ -118,17 +139,32 @@ def _utilization(parts: Sequence[Part], options: BatchOptions) -> Result:
                 shares.append(Measured.of(part, spent / span, device))
         pictures += ratios.heat_map(f"Busy GPUs, job {job}", "1")
     rows.sort(key=lambda row: row[0])
-    table = Table(
-        "utilization",
-        "Busy time of GPUs",
-        columns_of("busy: 1, busy time: ns, span: ns, GPU: text, host: text spare"),
-        rows,
-    )
+    tables = [_UTILIZATION_TABLE.of(rows)]
     sentence = "{who}: busy {value:.1%} of the time, {others} {usual:.1%}"
-    return Result([table], stragglers(shares, sentence, low=True), pictures)
+    return Result(tables, stragglers(shares, sentence, low=True), pictures)
 
 
 # Idle time by length and rank
+
+
+_LENGTH_TABLE = BatchTable(
+    "gaps",
+    "Idle times by length",
+    columns_of(
+        "at least: ns, share: 1, total: ns, count, mean: ns, max: ns",
+        COLUMN_DOCS
+        | {"at least": "lower end of the lengths; the upper end is twice as long"},
+    ),
+    "One row per power of two of the lengths of idle times, the shortest first.",
+)
+_RANK_TABLE = BatchTable(
+    "gaps_by_rank",
+    "Idle times by rank",
+    columns_of(
+        "total: ns, count, mean: ns, max: ns, GPU: text, host: text spare", COLUMN_DOCS
+    ),
+    "One row per rank and GPU: its idle times, the largest total first.",
+)
 
 
 class _Gaps(RankCollector):
@@ -186,20 +222,9 @@ def _gaps(parts: Sequence[Part], options: BatchOptions) -> Result:
         counts = bins["count"].to_numpy()
         pictures.append(histogram("Idle times", starts, counts))
     sentence = "{who}: idle {ratio:.2f} times as long as {others}"
-    sums = "total: ns, count, mean: ns, max: ns"
     tables = [
-        Table(
-            "gaps",
-            "Idle times by length",
-            columns_of(f"at least: ns, share: 1, {sums}"),
-            _by_power_of_two(bins),
-        ),
-        Table(
-            "gaps_by_rank",
-            "Idle times by rank",
-            columns_of(f"{sums}, GPU: text, host: text spare"),
-            descending(rows),
-        ),
+        _LENGTH_TABLE.of(_by_power_of_two(bins)),
+        _RANK_TABLE.of(descending(rows)),
     ]
     return Result(tables, stragglers(idle, sentence), pictures)
 
@@ -228,6 +253,25 @@ def _by_power_of_two(bins: Any) -> list[Row]:
 
 # Communication and copies behind computation
 
+
+_OVERLAP_TABLE = BatchTable(
+    "overlap",
+    "Communication and copies behind computation",
+    columns_of(
+        "busy: ns, compute: ns, communication: ns, hidden: 1, exposed: ns, copies: ns spare, "
+        "hidden copies: 1 spare, GPU: text, host: text spare",
+        _GPU_DOCS
+        | COLUMN_DOCS
+        | {
+            "communication": "time in which a communication kernel ran",
+            "hidden": "fraction of the communication in which computation ran too",
+            "exposed": "time in which a communication kernel ran and no computation",
+            "copies": "time in which a copy ran",
+            "hidden copies": "fraction of the copies in which computation ran too",
+        },
+    ),
+    "One row per rank and GPU, in the order of ranks. Times are unions, in which each moment counts once.",
+)
 
 _TIMES = (
     "busy_ns",
@@ -288,19 +332,10 @@ def _overlap(parts: Sequence[Part], options: BatchOptions) -> Result:
             rows.append(row)
             if communication:
                 exposed.append(Measured.of(part, communication - hidden, device))
-    columns = columns_of(
-        "busy: ns, compute: ns, communication: ns, hidden: 1, exposed: ns, copies: ns spare, "
-        "hidden copies: 1 spare, GPU: text, host: text spare"
-    )
-    table = Table(
-        "overlap",
-        "Communication and copies behind computation",
-        columns,
-        rows,
-    )
+    tables = [_OVERLAP_TABLE.of(rows)]
     sentence = "{who}: communication that no computation hides takes {ratio:.2f} times as long as on {others}"
     # If half of the ranks are slow, the others wait for them. Waiting is no fault, so halves get no sentence.
-    return Result([table], stragglers(exposed, sentence, halves=False))
+    return Result(tables, stragglers(exposed, sentence, halves=False))
 
 
 UTILIZATION = BatchReport(
@@ -309,6 +344,7 @@ UTILIZATION = BatchReport(
     _busy_by_time,
     _utilization,
     collects=(_BusySteps,),
+    tables=(_UTILIZATION_TABLE,),
 )
 GAPS = BatchReport(
     "gaps",
@@ -316,6 +352,7 @@ GAPS = BatchReport(
     _gap_lengths,
     _gaps,
     collects=(_Gaps,),
+    tables=(_LENGTH_TABLE, _RANK_TABLE),
 )
 OVERLAP = BatchReport(
     "overlap",
@@ -323,4 +360,5 @@ OVERLAP = BatchReport(
     _overlap_times,
     _overlap,
     collects=(GPUS,),
+    tables=(_OVERLAP_TABLE,),
 )

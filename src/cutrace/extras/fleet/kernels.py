@@ -10,10 +10,12 @@ import numpy as np
 
 from ...analysis.gpu import communicates
 from ...analysis.statistics.kernels import KERNELS as KERNELS_BY_NAME
-from ...analysis.tables import Table, columns_of
+from ...analysis.tables import columns_of
 from .model import (
+    COLUMN_DOCS,
     BatchOptions,
     BatchReport,
+    BatchTable,
     Matrix,
     Part,
     Picture,
@@ -26,6 +28,23 @@ from .time_sums import TimeSums, binned, histogram
 
 #: The count, total, minimum and maximum (ns) of each kernel by name.
 _Uses = dict[str, tuple[int, int, int, int]]
+
+_TABLE = BatchTable(
+    "kernels",
+    "Kernels of all ranks",
+    columns_of(
+        "share: 1, total: ns, count, mean: ns, min: ns spare, max: ns spare, ranks: spare, slowest mean: ns, "
+        "slowest rank: text, kernel: text",
+        COLUMN_DOCS
+        | {
+            "ranks": "number of ranks that ran the kernel",
+            "slowest mean": "mean of the slowest rank",
+            "slowest rank": "rank with the largest mean",
+            "kernel": "stable name of the kernel",
+        },
+    ),
+    "One row per kernel: its times on all ranks, the largest total first.",
+)
 
 # The most kernels with a histogram.
 _DRAWN = 6
@@ -86,10 +105,6 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
             name,
         )
         rows.append(row)
-    columns = columns_of(
-        "share: 1, total: ns, count, mean: ns, min: ns spare, max: ns spare, ranks: spare, slowest mean: ns, "
-        "slowest rank: text, kernel: text"
-    )
     sentence = (
         "{who}: {its} kernels take {ratio:.2f} times as long as those of {others}"
     )
@@ -106,14 +121,7 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
         own = kernels == name
         pictures.append(histogram(name, starts[own], counts[own]))
     return Result(
-        [
-            Table(
-                "kernels",
-                "Kernels of all ranks",
-                columns,
-                rows,
-            )
-        ],
+        [_TABLE.of(rows)],
         stragglers(slow, sentence),
         pictures,
     )
@@ -178,4 +186,5 @@ KERNELS = BatchReport(
     "Kernels of all ranks, and the slowest rank of each",
     times,
     _reduce,
+    tables=(_TABLE,),
 )

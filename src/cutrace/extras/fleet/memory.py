@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from ...analysis.statistics.memory import MEMORY as TOTALS
-from ...analysis.statistics.memory import MEMORY_LEVELS
-from ...analysis.tables import Table, columns_of
+from ...analysis.statistics.memory import MEMORY_LEVELS, MEMORY_SUM
+from ...analysis.tables import columns_of, docs_of
 from ...trace.arrow import pyarrow
 from .model import (
+    COLUMN_DOCS,
     BatchOptions,
     BatchReport,
+    BatchTable,
     Part,
     Picture,
     RankTrace,
@@ -26,8 +28,14 @@ from .timeline import TimeRatios, by_job
 
 # Memory of cudaMalloc, and of cuMemCreate, which NCCL and PyTorch's expandable segments use.
 _ON_GPU = ("device", "physical")
-_COLUMNS = columns_of(
-    "peak: bytes, net: bytes, memory: text, GPU: text, host: text spare"
+_TABLE = BatchTable(
+    "memory",
+    "Memory of all ranks",
+    columns_of(
+        "peak: bytes, net: bytes, memory: text, GPU: text, host: text spare",
+        docs_of(MEMORY_SUM.shown_columns) | COLUMN_DOCS,
+    ),
+    "One row per process, GPU and kind of memory, the largest peak first.",
 )
 
 
@@ -108,17 +116,11 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
         for memory, drawn in levels.items():
             title = f"{memory.capitalize()} memory above that at the start, job {job}"
             pictures += drawn.heat_map(title, "bytes")
-    table = Table(
-        "memory",
-        "Memory of all ranks",
-        _COLUMNS,
-        descending(rows),
-    )
     sentences = []
     for memory, of_ranks in peaks.items():
         sentence = f"{{who}}: {{its}} {memory} memory has a peak {{ratio:.2f}} times as high as on {{others}}"
         sentences += stragglers(of_ranks, sentence)
-    return Result([table], sentences, pictures)
+    return Result([_TABLE.of(descending(rows))], sentences, pictures)
 
 
 MEMORY = BatchReport(
@@ -127,4 +129,5 @@ MEMORY = BatchReport(
     _levels,
     _reduce,
     collects=(TOTALS, MEMORY_LEVELS),
+    tables=(_TABLE,),
 )

@@ -18,7 +18,8 @@ from ...analysis.collection import (
     collect,
 )
 from ...analysis.context import DEFAULTS, CollectorContext
-from ...analysis.tables import Cell, Table, Unit
+from ...analysis.statistic import spread_columns
+from ...analysis.tables import Cell, Column, Table, Unit, docs_of
 from ...errors import CutraceError
 from ...trace import Trace
 from ...trace.alignment import Alignment, lead
@@ -35,6 +36,15 @@ Row = tuple[Cell, ...]
 Records = Any
 #: What reports collect from the processes of a rank.
 Collects: TypeAlias = "StatsCollection[Any] | type[RankCollector]"
+#: The meanings of columns that tables of several reports have, by name.
+COLUMN_DOCS = docs_of(spread_columns("ns")) | {
+    "GPU": "name of the rank, and the number of the GPU in its process",
+    "host": "name of the host; empty if it is unknown",
+    "job": "name of the job",
+    "kind": "kernel, or range of NVTX",
+    "name": "stable name of the kernel, or name of the range with # for each number in it",
+    "rank": "name of the rank, with its job and file where several have it; (incomplete) if records are missing",
+}
 
 
 @dataclass(frozen=True)
@@ -283,11 +293,26 @@ class Result:
 
 
 @dataclass(frozen=True)
+class BatchTable:
+    """The declaration of a table of a report. ``doc`` has the sentences of the reference: what a row is, and in which
+    order rows are."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    doc: str
+
+    def of(self, rows: Iterable[Row]) -> Table:
+        return Table(self.name, self.title, self.columns, rows)
+
+
+@dataclass(frozen=True)
 class BatchReport:
     """A report. ``map`` returns a small Arrow table for a rank. The size of the table depends on names, bins and
     collective calls, not on the number of rows. ``collects`` lists what ``map`` gets from the rank; one pass over the
     trace serves all reports. ``reduce`` gets the parts in the order of job and rank, and may read them repeatedly.
-    ``needs`` are the fields of :class:`BatchOptions` that the report requires; it accepts no others."""
+    ``needs`` are the fields of :class:`BatchOptions` that the report requires; it accepts no others.
+    ``tables`` declares all tables that ``reduce`` returns."""
 
     name: str
     title: str
@@ -295,3 +320,8 @@ class BatchReport:
     reduce: Callable[[Sequence[Part], BatchOptions], Result]
     needs: tuple[str, ...] = ()
     collects: tuple[Collects, ...] = ()
+    tables: tuple[BatchTable, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the tables, which would be most of what is sent to a worker. A worker only maps."""
+        return vars(self) | {"tables": ()}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...analysis.tables import Table, columns_of
+from ...analysis.tables import columns_of
 from ...errors import CutraceError
 from ...patterns import matcher
 from .model import (
+    COLUMN_DOCS,
     BatchOptions,
     BatchReport,
+    BatchTable,
     Part,
     Picture,
     RankTrace,
@@ -26,6 +29,17 @@ from .timeline import Steps, TimeRatios, by_job
 
 #: The kind of object that each table names.
 _KINDS = {"kernels": "kernel", "nvtx_ranges": "range", "host_slices": "slice"}
+#: The title of a result has the pattern of ``--name``.
+_TABLE = BatchTable(
+    "pace",
+    "Durations of PATTERN",
+    columns_of(
+        "mean: ns, count, total: ns, min: ns, max: ns, kind: text, rank: text, host: text spare",
+        COLUMN_DOCS
+        | {"kind": "kernel, range of NVTX, or slice of the host (in imported traces)"},
+    ),
+    "One row per rank and kind: the durations of what --name PATTERN matches, the largest mean first.",
+)
 
 
 def _durations(rank: RankTrace, options: BatchOptions) -> Any:
@@ -99,16 +113,8 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
         raise CutraceError(
             f"nothing is named {options.name!r} in these files: `cutrace stats` shows the names of kernels and ranges"
         )
-    shown = columns_of(
-        "mean: ns, count, total: ns, min: ns, max: ns, kind: text, rank: text, host: text spare"
-    )
-    table = Table(
-        "pace",
-        f"Durations of {options.name}",
-        shown,
-        descending(rows),
-    )
-    return Result([table], sentences, pictures)
+    table = replace(_TABLE, title=f"Durations of {options.name}")
+    return Result([table.of(descending(rows))], sentences, pictures)
 
 
 PACE = BatchReport(
@@ -117,4 +123,5 @@ PACE = BatchReport(
     _durations,
     _reduce,
     ("name",),
+    tables=(_TABLE,),
 )

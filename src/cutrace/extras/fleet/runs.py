@@ -16,15 +16,17 @@ import numpy as np
 
 from ...analysis.gpu import communicates
 from ...analysis.statistics.kernels import KERNELS
-from ...analysis.tables import Table, columns_of
+from ...analysis.tables import columns_of
 from ...errors import CutraceError
 from ...trace.arrow import pyarrow
 from ...units import format_duration
 from .model import (
+    COLUMN_DOCS,
     INCOMPLETE,
     Bars,
     BatchOptions,
     BatchReport,
+    BatchTable,
     Part,
     Picture,
     RankTrace,
@@ -137,11 +139,35 @@ def _keys(runs: Sequence[_Run]) -> list[_Key]:
 # Two sets of runs
 
 
-_REGRESSION_COLUMNS = columns_of(
-    "ratio: number, at least: number, at most: number, baseline mean: ns, mean: ns, baseline runs: spare, "
-    "runs: spare, kind: text, name: text"
+_REGRESSION_TABLE = BatchTable(
+    "regressions",
+    "Times compared with the baseline",
+    columns_of(
+        "ratio: number, at least: number, at most: number, baseline mean: ns, mean: ns, baseline runs: spare, "
+        "runs: spare, kind: text, name: text",
+        COLUMN_DOCS
+        | {
+            "ratio": "mean / baseline mean",
+            "at least": "lower end of the 95 % interval of the ratio, if both sets have several runs",
+            "at most": "upper end of this interval",
+            "baseline mean": "mean of the mean durations in the runs of --baseline",
+            "mean": "mean of the mean durations in the other runs",
+            "baseline runs": "number of runs of --baseline that have the kernel or range",
+            "runs": "number of other runs that have it",
+        },
+    ),
+    "One row per kernel or range that both sets of runs have, the largest change first. A run is a job.",
 )
-_ONLY_COLUMNS = columns_of("total: ns, count, runs: text, kind: text, name: text")
+_ONLY_TABLE = BatchTable(
+    "only",
+    "In one set only",
+    columns_of(
+        "total: ns, count, runs: text, kind: text, name: text",
+        COLUMN_DOCS | {"runs": "the set that has it: baseline or others"},
+    ),
+    "One row per kernel or range that only one set has: its durations, those of the baseline first. Without rows, "
+    "this table is left out.",
+)
 
 
 @dataclass(frozen=True)
@@ -216,7 +242,7 @@ class _Change:
 
     @property
     def row(self) -> Row:
-        """The row of :data:`_REGRESSION_COLUMNS`."""
+        """The row of :data:`_REGRESSION_TABLE`."""
         return (
             self.ratio,
             self.low,
@@ -263,24 +289,10 @@ def _regressions(parts: Sequence[Part], options: BatchOptions) -> Result:
         if change.is_clear(score):
             clear.append((-change.size, change.sentence))
     clear.sort()
-    tables = [
-        Table(
-            "regressions",
-            "Times compared with the baseline",
-            _REGRESSION_COLUMNS,
-            rows,
-        )
-    ]
+    tables = [_REGRESSION_TABLE.of(rows)]
     only = [*_only(before, after, "baseline"), *_only(after, before, "others")]
     if only:
-        tables.append(
-            Table(
-                "only",
-                "In one set only",
-                _ONLY_COLUMNS,
-                only,
-            )
-        )
+        tables.append(_ONLY_TABLE.of(only))
     pictures: list[Picture] = []
     if rows:
         ratios, *_, names = zip(*rows[:_DRAWN], strict=True)
@@ -315,7 +327,7 @@ def _means(runs: Sequence[_Run], key: _Key) -> np.ndarray:
 
 
 def _only(runs: Sequence[_Run], others: Sequence[_Run], word: str) -> Iterator[Row]:
-    """Yield the rows of :data:`_ONLY_COLUMNS` of kernels and ranges that the other set lacks."""
+    """Yield the rows of :data:`_ONLY_TABLE` of kernels and ranges that the other set lacks."""
     known = set(_keys(others))
     for key in _keys(runs):
         if key not in known:
@@ -341,6 +353,26 @@ def compare(before: np.ndarray, after: np.ndarray) -> tuple[float, float, float,
 # Each run and all others
 
 
+_OUTLIER_TABLE = BatchTable(
+    "outliers",
+    "Runs far from the median",
+    columns_of(
+        "difference: change, total: ns, median: ns, ratio: number, score: number spare, run: text, "
+        "kind: text, name: text",
+        COLUMN_DOCS
+        | {
+            "difference": "total - median",
+            "total": "sum of the durations in the run",
+            "median": "median of the totals of all runs",
+            "ratio": "total / median",
+            "score": "difference in robust standard deviations, if these are not 0",
+            "run": "file of the run",
+        },
+    ),
+    f"One row per run and kernel or range, the largest difference first, at most {_ROWS:,}.",
+)
+
+
 def _resampled_means(random: np.random.Generator, times: np.ndarray) -> np.ndarray:
     """Draw runs with replacement and equal weights, :data:`_RESAMPLED` times, and return the mean of each draw."""
     runs = len(times)
@@ -353,12 +385,7 @@ def _outliers(parts: Sequence[Part], options: BatchOptions) -> Result:
     runs = _runs(parts, by_job=False)
     outliers = list(_far_from_median(runs))
     outliers.sort(key=lambda one: (-abs(one.difference), one.run, one.name))
-    columns = columns_of(
-        "difference: change, total: ns, median: ns, ratio: number, score: number spare, run: text, "
-        "kind: text, name: text"
-    )
     rows = [one.row for one in outliers[:_ROWS]]
-    table = Table("outliers", "Runs far from the median", columns, rows)
     labels = [run.label for run in runs]
     sums = Counter(dict.fromkeys(labels, 0))
     for kind, name in _keys(runs):
@@ -367,7 +394,8 @@ def _outliers(parts: Sequence[Part], options: BatchOptions) -> Result:
                 sums[run.label] += run.totals[kind, name]
     title = "Time of kernels by run, without communication"
     picture = Bars(title, "ns", labels, {"total": list(sums.values())})
-    return Result([table], _run_sentences(runs, outliers), [picture])
+    tables = [_OUTLIER_TABLE.of(rows)]
+    return Result(tables, _run_sentences(runs, outliers), [picture])
 
 
 @dataclass(frozen=True)
@@ -474,10 +502,12 @@ REGRESSIONS = BatchReport(
     uses,
     _regressions,
     ("baseline",),
+    tables=(_REGRESSION_TABLE, _ONLY_TABLE),
 )
 OUTLIERS = BatchReport(
     "outliers",
     "Runs that differ from the others",
     uses,
     _outliers,
+    tables=(_OUTLIER_TABLE,),
 )
