@@ -45,6 +45,7 @@ MANY = 4
 COMMON_OPTIONS = "Options of many verbs"
 COMMON_COLUMNS = "Columns of many statistics"
 COMMON_TABLE_COLUMNS = "Columns of many tables"
+COMMON_BATCH_COLUMNS = "Columns of many batch tables"
 FOLDER = Path(__file__).parent / "reference"
 COMMAND = "python docs/reference.py --write"
 #: Parts a page's own sentences from what the code says.
@@ -452,26 +453,56 @@ _COLUMN_HEAD = ("column", "in CSV and JSON", "unit", "meaning")
 
 
 def statistics() -> Iterator[str]:
-    """The statistics with their columns, and the reports of batch."""
+    """The statistics and the reports of batch, with their columns."""
     every = (*STATISTICS, *plugins.of_extras("cutrace_statistics"))
     yield "## Statistics\n\n"
     yield table(["statistic", "answers"], map(_in_list, every))
     yield f"## {COMMON_COLUMNS}\n\n"
-    count = Counter(tuple(_column(column)) for one in every for column in one.shown_columns)
-    common = [row for row in count if count[row] >= MANY]
+    common = _of_many(one.shown_columns for one in every)
     yield table(_COLUMN_HEAD, common)
     for one in every:
         yield f"## {one.name}\n\n{_literals(one.doc)}\n\n"
         used = [f"`--{OPTIONS_OF_USERS[name]}`" for name in one.options]
         if used:
             yield f"Options: {', '.join(used)}.\n\n"
-        rows = [tuple(_column(column)) for column in one.shown_columns]
-        also = [row[0] for row in rows if row in common]
-        yield table(_COLUMN_HEAD, [row for row in rows if row not in common])
-        if also:
-            yield f"[Columns of many statistics](#{slug(COMMON_COLUMNS)}): {', '.join(also)}.\n\n"
+        yield from _column_table(one.shown_columns, common, COMMON_COLUMNS)
+    yield from _reports_of_batch()
+
+
+def _reports_of_batch() -> Iterator[str]:
+    """The reports of batch, with the columns of their tables."""
+    reports = batch_reports().values()
     yield "## Reports of batch\n\n"
-    yield table(["report", "shows"], ([code(one.name), one.title] for one in batch_reports().values()))
+    yield "[`cutrace batch`](cli.md#batch) prints the tables of a report, and its page has them, too. "
+    yield "[Batch](../internals/batch.md) has the exact rules, and the columns of the Parquet files that "
+    yield "`cutrace sql` reads.\n\n"
+    yield table(["report", "shows"], ([f"[`{one.name}`](#{one.name})", _literals(one.title)] for one in reports))
+    common = _of_many(one.columns for report in reports for one in report.tables)
+    yield f"### {COMMON_BATCH_COLUMNS}\n\n"
+    yield table(_COLUMN_HEAD, common)
+    for report in reports:
+        yield f"### {report.name}\n\n{sentence(_literals(report.title))}\n\n"
+        needed = [f"`--{name}`" for name in report.needs]
+        if needed:
+            yield f"Needs {', '.join(needed)}.\n\n"
+        for one in report.tables:
+            yield f"#### {one.title} ({code(one.name)})\n\n{_literals(one.doc)}\n\n"
+            yield from _column_table(one.columns, common, COMMON_BATCH_COLUMNS)
+
+
+def _of_many(tables: Iterable[Iterable[Column]]) -> list[tuple[str, ...]]:
+    """The rows of columns that many tables have."""
+    count = Counter(tuple(_column(column)) for columns in tables for column in columns)
+    return [row for row in count if count[row] >= MANY]
+
+
+def _column_table(columns: Iterable[Column], common: Container[Any], title: str) -> Iterator[str]:
+    """The table of some columns, and a link to the common ones, which are under a title of their own."""
+    rows = [tuple(_column(column)) for column in columns]
+    yield table(_COLUMN_HEAD, [row for row in rows if row not in common])
+    also = [row[0] for row in rows if row in common]
+    if also:
+        yield f"[{title}](#{slug(title)}): {', '.join(also)}.\n\n"
 
 
 def _in_list(one: Statistic) -> list[str]:
