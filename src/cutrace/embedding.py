@@ -193,7 +193,7 @@ def _number(varint: bytes) -> int:
 
 
 def _in_json(file: Carrier) -> Iterator[bytes]:
-    """Yield the pieces in the first key of an object: texts of an array, in base64."""
+    """Yield the pieces in the first key of an object: strings of an array, in base64."""
     with file.open() as data:
         rest = data.read(1 << 16)
         begin = _IN_JSON.match(rest)

@@ -115,7 +115,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_pieces(path: Path, pieces: Iterable[str]) -> None:
-    """Write a text in pieces by :func:`replacing`. Text that UTF-8 cannot hold is escaped."""
+    """Write a string in pieces by :func:`replacing`. Text that UTF-8 cannot hold is escaped."""
     with (
         replacing(path) as temporary,
         temporary.open(

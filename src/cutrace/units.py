@@ -159,14 +159,14 @@ def count_of(number: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace the control characters of terminals in a text; a capture may hold any name."""
+    """Replace the control characters of terminals in a string; a capture may hold any name."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Format a table for a notebook. Cells are texts."""
+    """Format a table for a notebook. Cells are strings."""
     from html import escape
 
     def line(cells: Sequence[str], tag: str) -> str:

@@ -366,7 +366,7 @@ def _overridden(config: pytest.Config, name: str) -> bool:
 
 
 def _choice(*allowed: str, default: str = "") -> Callable[[str], str]:
-    """A parser of one of these words. An empty text gives the default, which is the first word unless given."""
+    """A parser of one of these words. An empty string gives the default, which is the first word unless given."""
 
     def parse(text: str) -> str:
         word = str(text).strip().lower() or default or allowed[0]

@@ -69,7 +69,7 @@ class Seeds:
         return spec
 
     def sow(self, identity: str) -> None:
-        """Seed all loaded generators from this text."""
+        """Seed all loaded generators from this string."""
         self._current = identity
         number = self._number()
         for seed in _GENERATORS.values():

@@ -1,6 +1,6 @@
 """Windows of a capture, and the marks that delimit them. This module needs neither a capture nor NumPy.
 
-A mark is a text passed to :func:`cutrace.mark`. :func:`begin` and :func:`end` make the texts, :func:`parsed` reads
+A mark is a string passed to :func:`cutrace.mark`. :func:`begin` and :func:`end` make the strings, :func:`parsed` reads
 them. A window contains the work that was launched in it, even if the work ran later: see :mod:`.metrics`.
 """
 
@@ -49,7 +49,7 @@ class Window:
 
 
 def begin(kind: str, name: str) -> str:
-    """The text of the mark that begins a window. ``kind`` is one of :data:`KINDS`; ``name`` may be any text and is
+    """The text of the mark that begins a window. ``kind`` is one of :data:`KINDS`; ``name`` may be any string and is
     :func:`shortened` if it is very long."""
     return _text("begin", kind, name)
 
@@ -70,7 +70,7 @@ def shortened(name: str) -> str:
 
 
 def parsed(text: str) -> tuple[bool, str, str] | None:
-    """Whether the mark of this text begins a window, the kind and the name of the window; None for other texts."""
+    """Whether the mark of this string begins a window, the kind and the name of the window; None for other strings."""
     match = _MARK.fullmatch(text)
     if match is None:
         return None

@@ -31,7 +31,8 @@ class Column:
 
 
 def columns_of(text: str, docs: Mapping[str, str] = {}) -> tuple[Column, ...]:
-    """Columns from a text: ``"total: ns, count, min: ns spare, kernel: text"``. ``docs`` has their meanings by name."""
+    """Columns from a string: ``"total: ns, count, min: ns spare, kernel: text"``. ``docs`` has their meanings by
+    name."""
     columns = []
     for column in text.split(","):
         name, _, words = column.partition(":")
@@ -66,7 +67,7 @@ class Table:
         return None
 
     def sorted(self, column: str) -> Table:
-        """Sort the rows by a column: numbers descending, texts ascending, empty cells last. Raises
+        """Sort the rows by a column: numbers descending, strings ascending, empty cells last. Raises
         :class:`cutrace.CutraceError` for a listing, which is in the order of time."""
         if self.listing:
             raise CutraceError(

@@ -49,7 +49,7 @@ class _Source(click.Path):
 
 
 def shown(text: str) -> str:
-    """A text for people: the temporary copy of stdin is called stdin."""
+    """A string for people: the temporary copy of stdin is called stdin."""
     return re.sub(r"(?<!\S)\S*[/\\]cutrace\.\w+[/\\]stdin\b", "stdin", text)
 
 

@@ -92,7 +92,7 @@ def slice(
 
     GPU work goes with its launch: a range or a test keeps the work launched in it, whenever that ran. Conditions on GPU
     work keep the calls that launched it and the ranges around these. Without conditions everything is kept but
-    unreferenced texts. docs/internals/slicing.md has the rules.
+    unreferenced strings. docs/internals/slicing.md has the rules.
     """
     from ..exporters.base import Request
     from ..slicing import Conditions, cut

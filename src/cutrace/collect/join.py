@@ -198,7 +198,7 @@ class Destination:
 
 def output_name(given: str | os.PathLike[str], pid: int | None = None) -> Path:
     """The path of an output: in ``given``, ``%q{NAME}`` stands for an environment variable, ``%h`` for the name of the
-    host, ``%p`` for the id of the recorded process, by default this one. ``%i`` and other text stays.
+    host, ``%p`` for the id of the recorded process, by default this one. ``%i`` and all other characters stay.
 
     Raises :class:`CutraceError` when a variable is not set.
     """

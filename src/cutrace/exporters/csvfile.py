@@ -1,8 +1,8 @@
 """CSV: one table as text, for spreadsheets and scripts.
 
-The format is RFC 4180: commas, a header line, CRLF, quotes only around texts that need them. String ids are replaced by
-their texts, the launch of a kernel and the function of an API call by their columns. The columns of its innermost frame
-follow the id of a stack. Names of kernels are demangled. Rows without known times are omitted.
+The format is RFC 4180: commas, a header line, CRLF, quotes only around strings that need them. String ids are replaced
+by their strings, the launch of a kernel and the function of an API call by their columns. The columns of its innermost
+frame follow the id of a stack. Names of kernels are demangled. Rows without known times are omitted.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _names(table: TableLayout, field: Field) -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """A text as a CSV value: in quotes if it contains a comma, a quote or a line break."""
+    """A string as a CSV value: in quotes if it contains a comma, a quote or a line break."""
     if not _SPECIAL.isdisjoint(text):
         return f'"{text.replace(chr(34), chr(34) * 2)}"'
     return text

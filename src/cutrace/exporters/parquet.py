@@ -1,6 +1,6 @@
 """Parquet: a folder with one file for each table with rows. docs/internals/exporters.md describes the schema.
 
-A column is a field of the table. String ids are replaced by their texts, quantities become signed integers, other
+A column is a field of the table. String ids are replaced by their strings, quantities become signed integers, other
 fields keep their type. Columns computed from others are marked ``derived``. The folder is for other programs: cutrace
 does not read it.
 """
@@ -119,7 +119,7 @@ class _ParquetFile:
                 self._flush()
 
     def add_table(self, columns: dict[str, list[Any]]) -> None:
-        """Write rows given as columns in which ids are replaced by texts."""
+        """Write rows given as columns in which ids are replaced by strings."""
         if any(columns.values()):
             self._flush()
             self._open().write_table(_arrow().table(columns, self._schema))

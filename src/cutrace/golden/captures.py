@@ -51,7 +51,7 @@ _MEDIANS = (
     Column("median after", "ns", spare=True),
 )
 _WORDS = (Column("differs", "text"), Column("details", "text"), Column("name", "text"))
-#: The sections of a comparison: their titles, and the columns of their tables before the texts.
+#: The sections of a comparison: their titles, and the columns of their tables before the strings.
 SECTIONS: dict[str, tuple[str, tuple[Column, ...]]] = {
     "kernels": ("Kernels", (*_COUNTS, *_TIMES, *_MEDIANS)),
     "api": ("API calls", (*_COUNTS, *_TIMES)),
@@ -132,7 +132,7 @@ class CaptureSide:
 @dataclass(frozen=True)
 class CaptureChange:
     """One name of a section in both captures. ``aspects`` differ; ``verdict`` is that of the times; ``details`` are
-    texts for people."""
+    strings for people."""
 
     section: str
     name: str
@@ -181,8 +181,8 @@ def parse_aspects(text: str) -> frozenset[Aspect]:
 
 
 def parse_tolerances(texts: Iterable[str]) -> dict[Aspect, float]:
-    """Parse texts such as ``time=10%`` and ``counts=0.01`` to shares by aspect. Raises :class:`CutraceError` for any
-    other text."""
+    """Parse strings such as ``time=10%`` and ``counts=0.01`` to shares by aspect. Raises :class:`CutraceError` for any
+    other string."""
     return {_aspect(name): share for name, share in shares(texts)}
 
 
@@ -427,7 +427,7 @@ def _code_difference(old: CodeUse | None, new: CodeUse | None) -> list[str]:
 def _differences(
     old: Counter[Configuration], new: Counter[Configuration]
 ) -> Iterator[str]:
-    """The differences of launch configurations, as texts. Each configuration that is gone is paired with the nearest
+    """The differences of launch configurations, as strings. Each configuration that is gone is paired with the nearest
     new one, field by field. If the numbers of launches are equal, each configuration must be as frequent as before;
     otherwise the sets of configurations must be equal."""
     if not old or not new:

@@ -133,7 +133,7 @@ def read(path: Path, *, module: str | None = None) -> Module:
 
 
 def parse(source: str, path: Path, module: str | None = None) -> Module:
-    """The golden file with this text, which errors name as ``path``. ``module``: see :func:`read`."""
+    """The golden file with this content, which errors name as ``path``. ``module``: see :func:`read`."""
     return _module(_Place(path, source, _tables(path, source)), module)
 
 
@@ -147,7 +147,7 @@ def existing(path: Path, module: str) -> Module:
 
 
 def text(module: Module) -> str:
-    """The text of a golden file. Equal files have equal texts, and reading and writing a text does not change it."""
+    """The content of a golden file. Equal files have equal contents. Reading and writing does not change them."""
     # The most frequent list of environments is written once.
     lists = Counter(tuple(sorted(entry)) for entry in module.tests.values())
     ranked = [(count, len(names), names) for names, count in lists.items()]

@@ -95,8 +95,8 @@ def _toml_values(tables: dict[str, Any], name: str) -> dict[str, Any] | None:
 def golden_path(root: Path, nodeid: str) -> Path:
     """The golden file under ``root`` of a test: ``tests/test_a.toml`` for ``tests/test_a.py::test_b``.
 
-    Any text is a valid ``nodeid``. Different test files have different golden files. On a case-insensitive file system
-    two may still be the same; :func:`cutrace.golden.read` detects that by the path stored in the file.
+    Any string is a valid ``nodeid``. Different test files have different golden files. On a case-insensitive file
+    system two may still be the same; :func:`cutrace.golden.read` detects that by the path stored in the file.
     """
     file, test = split(nodeid)
     file = file or test

@@ -239,7 +239,7 @@ def parse_tolerance(
 def shares(
     given: str | Iterable[str] | Mapping[str, object],
 ) -> Iterator[tuple[str, float]]:
-    """The names and shares of tolerances. Raises :class:`CutraceError` for other texts."""
+    """The names and shares of tolerances. Raises :class:`CutraceError` for other strings."""
     if isinstance(given, str):
         given = [given]
     if not isinstance(given, Mapping):
@@ -254,7 +254,7 @@ def shares(
 
 
 def _assigned(texts: Iterable[str]) -> dict[str, str]:
-    """The shares by name of texts such as ``time=5%``."""
+    """The shares by name of strings such as ``time=5%``."""
     assigned = {}
     for text in texts:
         for word in _assignments(text):
@@ -405,7 +405,7 @@ def _split(value: str | Iterable[str]) -> list[str]:
 
 
 def _assignments(text: str) -> list[str]:
-    """Split a text into ``metric=share``, with or without spaces around ``=``."""
+    """Split a string into ``metric=share``, with or without spaces around ``=``."""
     closed = re.sub(r"\s*=\s*", "=", text)
     closed = re.sub(r"\s+%", "%", closed)
     return closed.replace(",", " ").split()

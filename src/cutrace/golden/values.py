@@ -51,7 +51,7 @@ EXACT = Tolerance()
 
 @dataclass(frozen=True)
 class ValueResult:
-    """The verdict on a measured value, and a text that says what differs."""
+    """The verdict on a measured value, and a string that says what differs."""
 
     verdict: Verdict
     detail: str = ""

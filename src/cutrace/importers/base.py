@@ -223,7 +223,7 @@ def value_of(text: bytes | str | None) -> Any:
 
 
 def object_of(text: bytes | str | None) -> dict[str, Any]:
-    """JSON text as an object, an empty one for any other text."""
+    """JSON text as an object, an empty one for any other string."""
     value = value_of(text)
     if isinstance(value, dict):
         return value

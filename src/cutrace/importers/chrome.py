@@ -64,7 +64,7 @@ def looks_like_events(head: bytes) -> bool:
 
 
 def without_mark(head: bytes) -> bytes:
-    """The head of a text without a byte order mark and white space."""
+    """The head of a string without a byte order mark and white space."""
     return head.removeprefix(b"\xef\xbb\xbf").lstrip()
 
 

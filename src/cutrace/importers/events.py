@@ -1,7 +1,7 @@
 """Trace events of a JSON file as columns: the Python side of the native scanner.
 
 Events come in groups, one for each rule and one for all others, in batches of some ten thousand. There is no object for
-an event. Texts are ids for :meth:`EventReader.texts`, and threads are indices of :attr:`EventReader.threads`.
+an event. Strings are ids for :meth:`EventReader.texts`, and threads are indices of :attr:`EventReader.threads`.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Events:
         return out
 
     def ids(self, column: str) -> np.ndarray:
-        """The ids of texts in a column (uint32), 0 where an event has none."""
+        """The ids of strings in a column (uint32), 0 where an event has none."""
         return self.integers(column).astype(np.uint32)
 
     def present(self, column: str) -> np.ndarray:
@@ -209,7 +209,7 @@ class EventReader:
             yield self._taken()
 
     def texts(self, ids: np.ndarray) -> list[bytes]:
-        """The texts with these ids (uint32), as UTF-8."""
+        """The strings with these ids (uint32), as UTF-8."""
         return self.scanner.texts(np.ascontiguousarray(ids, np.uint32))
 
     @property

@@ -364,10 +364,10 @@ class Generic:
         of, threads, texts = named.T
         self._timeline.add("threads", of, thread=threads, name=texts, source=1)
 
-    # Texts
+    # Strings
 
     def _ids(self, events: Events) -> np.ndarray:
-        """The id of each event as a text, 0 for none: a number, a text, or the JSON of a local id."""
+        """The id of each event as a string, 0 for none: a number, a string, or the JSON of a local id."""
         out = self._unquoted(events.ids("id text"))
         given = events.present("id")
         if given.any():
@@ -380,7 +380,7 @@ class Generic:
         return out
 
     def _unquoted(self, texts: np.ndarray) -> np.ndarray:
-        """JSON strings as texts; other JSON stays."""
+        """JSON strings as strings; other JSON stays."""
 
         def unquoted(text: str) -> int:
             if text.startswith('"'):
@@ -423,7 +423,7 @@ class Generic:
     def _combined(
         self, texts: np.ndarray, more: np.ndarray, combine: Callable[[int, int], str]
     ) -> np.ndarray:
-        """Texts (ids) combined with the entries of ``more`` that are not 0. Each combination is computed once."""
+        """Strings (ids) combined with the entries of ``more`` that are not 0. Each combination is computed once."""
         which = np.flatnonzero(more)
         pairs = texts[which].astype(np.uint64) << np.uint64(32)
         pairs |= more[which].astype(np.uint64)

@@ -172,7 +172,7 @@ def _sum(values: np.ndarray) -> int:
 
 
 class Texts(dict[int, str]):
-    """The texts of a file by id, "" for an unknown id."""
+    """The strings of a file by id, "" for an unknown id."""
 
     def __missing__(self, number: int) -> str:
         return ""
@@ -189,7 +189,7 @@ def find(numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 class Strings:
-    """String ids of one process for the texts of a file. A string is written at its first use."""
+    """String ids of one process for the strings of a file. A string is written at its first use."""
 
     def __init__(self, writer: Writer, texts: Texts) -> None:
         self._writer = writer
@@ -207,7 +207,7 @@ class Strings:
 
 
 def text_ids(writer: Writer, texts: np.ndarray) -> np.ndarray:
-    """String ids of texts, an array of str."""
+    """The string ids of an array of str."""
     values = texts.tolist()
     ids = {text: writer.string(text) for text in dict.fromkeys(values)}
     return np.fromiter(map(ids.__getitem__, values), np.int64, len(values))

@@ -161,7 +161,7 @@ class Tables(ABC):
 
     @abstractmethod
     def filled(self, table: str, columns: Sequence[str]) -> dict[str, int]:
-        """For each column, the number of rows with a value other than NULL, 0 and the empty text."""
+        """For each column, the number of rows with a value other than NULL, 0 and the empty string."""
 
     def batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[ColumnBatch]:
         """The rows of a table in the order of the file. A column that the table lacks has no values."""

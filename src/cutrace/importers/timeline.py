@@ -1,4 +1,4 @@
-"""The parts that importers of timelines share: processes and threads with ids of any type, texts, times, the account.
+"""The parts that importers of timelines share: processes and threads with ids of any type, strings, times, the account.
 
 An :class:`ImportTimeline` takes rows whose strings are ids of the reader, and writes them with the string ids of each
 process.
@@ -140,7 +140,7 @@ class ImportTimeline:
     # Processes and threads
 
     def process_index(self, pid: Any) -> int:
-        """The index of the process with this id in the file: an int, bytes (a text) or None (no id). All processes
+        """The index of the process with this id in the file: an int, bytes (a string) or None (no id). All processes
         after the first :data:`MOST_PROCESSES` share one process, with a thread for each of their threads."""
         if pid in self._index_of:
             return self._index_of[pid]
@@ -219,10 +219,10 @@ class ImportTimeline:
             self._thread_process[index] = process
             self._thread_id[index] = self.thread_number(process, tid, pid)
 
-    # Texts
+    # Strings
 
     def text(self, text: bytes | str) -> int:
-        """The id of any text, which need not be in the file; 0 for an empty one."""
+        """The id of any string, which need not be in the file; 0 for an empty one."""
         if isinstance(text, str):
             text = text.encode("utf-8", "replace")
         return self.reader.scanner.text_id(text)
@@ -230,7 +230,7 @@ class ImportTimeline:
     def by_text(
         self, ids: np.ndarray, make: Callable[[str], Any], kind: Any = np.int64
     ) -> np.ndarray:
-        """Apply ``make`` to each text, once for each distinct text; returns an array of type ``kind``."""
+        """Apply ``make`` to each string, once for each distinct string; returns an array of type ``kind``."""
         which, inverse = np.unique(ids, return_inverse=True)
         made = np.empty(len(which), kind)
         for i, text in enumerate(self.reader.texts(which)):
@@ -328,7 +328,7 @@ class ImportTimeline:
         return keys.ids([np.ascontiguousarray(column, np.int64) for column in columns])
 
     def put(self, table: str, processes: np.ndarray, rows: np.ndarray) -> None:
-        """Write rows whose texts are ids of the reader. ``processes`` has the process index of each row."""
+        """Write rows whose strings are ids of the reader. ``processes`` has the process index of each row."""
         if not len(rows):
             return
         texts = [f.name for f in TABLES[table].fields if f.type == "string"]

@@ -338,7 +338,7 @@ def _headline(case: Case) -> list[str]:
 
 
 def _drift(case: Case) -> Iterator[str]:
-    """The changes, as short texts."""
+    """The changes, as short strings."""
     if case.problems:
         yield "not verified"
     yield from _arrows("", case.failed_rows)
@@ -495,7 +495,7 @@ def _row(row: Row, parts: object, updated: bool) -> dict[str, Any]:
 
 
 def _parts(name: str, value: object) -> list[tuple[str, str]]:
-    """Parts with their counts or bytes as texts: ``2 x``, ``4 B``."""
+    """Parts with their counts or bytes as strings: ``2 x``, ``4 B``."""
     parts = []
     for part, count in counts(value, name)[:_PARTS]:
         if count[-1:].isdigit():

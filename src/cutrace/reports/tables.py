@@ -238,9 +238,9 @@ def _gaps(table: list[_TextColumn]) -> int:
 
 
 def _share_width(table: list[_TextColumn], width: int | None) -> None:
-    """Set the width of each column. Numbers get their full width. Of the rest, each text gets its minimum, then the
-    name, which is the last text, up to its full width, then the other texts. If the minimum does not fit, the name is
-    shortened first."""
+    """Set the width of each column. Numbers get their full width. Of the rest, each string gets its minimum, then the
+    name, which is the last string, up to its full width, then the other strings. If the minimum does not fit, the name
+    is shortened first."""
     _measure(table)
     for column in table:
         column.width = column.full
@@ -269,7 +269,7 @@ def _share_width(table: list[_TextColumn], width: int | None) -> None:
     name.width = max(min(name.full, left), least)
     left -= name.width
 
-    # The other texts, the shortest first.
+    # The other strings, the shortest first.
     others.sort(key=lambda column: column.full)
     for column in others:
         more = min(column.full - column.width, max(left, 0))

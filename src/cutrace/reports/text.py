@@ -1,6 +1,6 @@
 """Text for the terminal: failures and the lines at the end of a session.
 
-A line is a text and the name of a style. :data:`CLICK` and :data:`TERMINAL_WRITER` define the styles.
+A line is a string and the name of a style. :data:`CLICK` and :data:`TERMINAL_WRITER` define the styles.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .model import (
 )
 from .values import listed, pair, short, title, unit_of, value_text
 
-#: A text without line breaks, and one of "", "bad", "good", "warn", "dim", "bold".
+#: A string without line breaks, and one of "", "bad", "good", "warn", "dim", "bold".
 Line = tuple[str, str]
 #: A fact of the footer: its label, its text and its style.
 Fact = tuple[str, str, str]
@@ -149,7 +149,7 @@ def _indented(texts: Iterable[str], style: str) -> list[Line]:
 
 
 def changes(rows: Sequence[Row]) -> list[str]:
-    """The first changed metrics as short texts: ``kernel_launches 10 -> 11 (+ fill)``."""
+    """The first changed metrics as short strings: ``kernel_launches 10 -> 11 (+ fill)``."""
     rows = without_repeats(rows)
     first = [_change(row) for row in rows[:_METRICS]]
     others = len(rows) - _METRICS
@@ -392,7 +392,7 @@ def _mood(report: SessionReport) -> str:
 
 
 def _facts(report: SessionReport, proposed: str = "") -> Iterator[Fact]:
-    """A label, a text and a style for each fact of the footer."""
+    """A label, a string and a style for each fact of the footer."""
     if report.account:
         yield "golden", report.account, ""
     yield from _reasons(report, State.UNVERIFIED, "warn")

@@ -107,7 +107,7 @@ def number_text(value: float) -> str:
 
 
 def pair(name: str, golden: object, now: object) -> tuple[str, str]:
-    """Two values as texts. If rounding would make different values equal, all digits are written."""
+    """Two values as strings. If rounding would make different values equal, all digits are written."""
     before = value_text(name, golden)
     after = value_text(name, now)
     if before != after or golden == now:
@@ -165,7 +165,7 @@ def listed(names: Sequence[str], most: int) -> str:
 
 
 def counts(value: object, metric: str = "") -> list[tuple[str, str]]:
-    """Counts (or bytes, by the unit of ``metric``) by name as texts, largest first."""
+    """Counts (or bytes, by the unit of ``metric``) by name as strings, largest first."""
     if not isinstance(value, Mapping):
         return []
     known = []

@@ -307,7 +307,7 @@ class Reader:
         return out
 
     def strings(self, index: int) -> list[tuple[int, bytes]] | None:
-        """The ids and texts of a strings block; None when it is damaged."""
+        """The ids and strings of a strings block; None when it is damaged."""
         data = self.payload(index)
         if data is None:
             return None

@@ -42,7 +42,7 @@ PATH = b"(path)"
 #: The replacement of other strings that identify a user.
 HIDDEN = "(hidden)"
 
-#: Keys of arguments whose texts are replaced, in lower case and without ``_``, ``-`` and spaces.
+#: Keys of arguments whose strings are replaced, in lower case and without ``_``, ``-`` and spaces.
 PRIVATE_KEYS = frozenset(
     ("host", "hostname", "node", "nodename", "machine", "machinename", "server", "user", "username", "login", "email",
      "cmd", "cmdline", "command", "commandline", "argv", "executable", "env", "environment", "token", "password")
@@ -64,11 +64,11 @@ _LINE = re.compile(rb"(?:\(\d+\)(?:: [^/\\]*)?|:\d+(?: in [^/\\]*)?)$")
 
 
 def without_paths(text: bytes) -> bytes:
-    """Replace each absolute path in a text with ``(path)``.
+    """Replace each absolute path in a string with ``(path)``.
 
-    A text that begins as a path and is one line is one path, spaces included, up to a line number and a function at its
-    end. In JSON arrays and objects this applies to each of their texts; texts under one of :data:`PRIVATE_KEYS` become
-    ``(hidden)``.
+    A string that begins as a path and is one line is one path, spaces included, up to a line number and a function at
+    its end. In JSON arrays and objects this applies to each of their strings; strings under one of :data:`PRIVATE_KEYS`
+    become ``(hidden)``.
     """
     if text.startswith((b'["', b"{")):
         with suppress(ValueError, RecursionError):
@@ -91,7 +91,7 @@ def _without_paths(text: str) -> str:
 
 
 def _redacted_value(value: Any, private: bool = False) -> Any:
-    """A JSON value with its texts redacted: hidden where they are under a ``private`` key."""
+    """A JSON value with its strings redacted: hidden where they are under a ``private`` key."""
     if isinstance(value, str):
         if private and value:
             return HIDDEN
@@ -181,7 +181,7 @@ def _file_names(reader: Reader) -> set[bytes]:
 
 
 class _Redaction(Changes):
-    """``file_names`` are texts that are one path each, also where it is relative."""
+    """``file_names`` are strings that are one path each, also where it is relative."""
 
     def __init__(self, file_names: set[bytes]) -> None:
         self._file_names = file_names

@@ -87,7 +87,7 @@ class Writer:
         )
 
     def string(self, text: str | bytes) -> int:
-        """The id of a text. The empty text has id 0."""
+        """The id of a string. The empty string has id 0."""
         if isinstance(text, str):
             data = text.encode("utf-8", "surrogateescape")
         else:
@@ -101,15 +101,15 @@ class Writer:
         return known
 
     def launch(self, **config: int | str) -> int:
-        """The id of a launch configuration. ``config`` holds fields of ``launches``, ``name`` as text."""
+        """The id of a launch configuration. ``config`` holds fields of ``launches``, ``name`` as a string."""
         return self._intern_one("launches", config)
 
     def function(self, **function: int | str) -> int:
-        """The id of an API function. ``function`` holds fields of ``functions``, ``name`` as text."""
+        """The id of an API function. ``function`` holds fields of ``functions``, ``name`` as a string."""
         return self._intern_one("functions", function)
 
     def frame(self, **frame: int | str) -> int:
-        """The id of a Python frame. ``frame`` holds fields of ``frames``, ``file`` and ``function`` as text."""
+        """The id of a Python frame. ``frame`` holds fields of ``frames``, ``file`` and ``function`` as a string."""
         return self._intern_one("frames", frame)
 
     def stack(self, parent: int, frame: int) -> int:
@@ -276,7 +276,7 @@ def as_words(rows: np.ndarray) -> np.ndarray:
 
 
 def pack_strings(texts: Sequence[tuple[int, bytes]]) -> bytes:
-    """The payload of a strings block: the id and the length of each text, then the texts."""
+    """The payload of a strings block: the id and the length of each string, then the strings."""
     pairs = np.array([(number, len(text)) for number, text in texts], "<u4")
     return pairs.tobytes() + b"".join(text for _, text in texts)
 

@@ -69,7 +69,7 @@ def array(
     rows: np.ndarray,
     readable: Callable[[str], str] = str,
 ) -> Any:
-    """The values of a field as an Arrow array of the type of ``column``. ``readable`` converts its texts."""
+    """The values of a field as an Arrow array of the type of ``column``. ``readable`` converts its strings."""
     pa = pyarrow()
     values = np.ascontiguousarray(rows[field.name])
     if field.type == "string":
@@ -89,7 +89,7 @@ def dictionary(
     indices: np.ndarray,
     nothing: np.ndarray,
 ) -> Any:
-    """A dictionary array from indices into ``texts``, which may repeat a text. ``nothing`` marks the texts that are
+    """A dictionary array from indices into ``texts``, which may repeat a string. ``nothing`` marks the strings that are
     null."""
     pa = pyarrow()
     known: dict[str, int] = {}

@@ -20,7 +20,7 @@ from .._native import demangle
 if TYPE_CHECKING:
     from .trace import Trace
 
-#: Texts in place of the hash of a launch: its name has several codes, or its code is not recorded.
+#: Strings in place of the hash of a launch: its name has several codes, or its code is not recorded.
 AMBIGUOUS = "ambiguous"
 UNKNOWN = "unknown"
 

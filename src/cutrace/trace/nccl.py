@@ -145,7 +145,7 @@ class NcclCalls:
 
 
 def payload_fields(text: str) -> dict[str, Any]:
-    """The fields in a text of the column ``arguments``; empty if it is not a JSON object."""
+    """The fields in a string of the column ``arguments``; empty if it is not a JSON object."""
     try:
         fields = json.loads(text or "{}")
     except (ValueError, RecursionError):

@@ -23,7 +23,7 @@ OUTSIDE = 0
 UNRECORDED = 1
 #: The tables with work of graph nodes, and the field that leads to the node.
 NODE_FIELDS = {"kernels": "launch", "memcpys": "graph_node", "memsets": "graph_node"}
-#: The texts of paths without ranges.
+#: The strings of paths without ranges.
 NOT_RECORDED = "(not recorded)"
 NO_RANGE = "(no range)"
 
@@ -116,7 +116,7 @@ class Origins:
         return numbers
 
     def text(self, path: int) -> str:
-        """The names of a path with slashes between, or a text in brackets if there are none; "" for
+        """The names of a path with slashes between, or a string in brackets if there are none; "" for
         :data:`OUTSIDE`."""
         if path == OUTSIDE:
             return ""
@@ -204,7 +204,7 @@ class Origins:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """The names in a text of ``graph_nodes``, which is a JSON array; a text that is not one is a name."""
+    """The names in a string of ``graph_nodes``, which is a JSON array; a string that is not one is a name."""
     try:
         names = json.loads(text or "[]")
     except (ValueError, RecursionError):

@@ -40,8 +40,8 @@ class Loss:
 
 
 def summed(losses: Iterable[Loss], notes: Sequence[str]) -> dict[str, int]:
-    """The counts of losses over all processes, by a text with meaning and detail. Refused kinds of activity that one of
-    ``notes`` names are left out, because the note also names the error."""
+    """The counts of losses over all processes, by a string with meaning and detail. Refused kinds of activity that one
+    of ``notes`` names are left out, because the note also names the error."""
     counts: Counter[str] = Counter()
     for loss in losses:
         note = f"CUPTI refused to record {loss.detail} ("

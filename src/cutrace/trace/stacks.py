@@ -1,4 +1,4 @@
-"""Python stacks of API calls: the stack of each call, the frames of each stack, and their texts.
+"""Python stacks of API calls: the stack of each call, the frames of each stack, and their strings.
 
 A stack is a frame and the stack of its caller, so stacks form a tree. Id 0 is the empty stack. GPU work has the
 correlation id of the call that launched it, and so the stack of that call.
@@ -136,7 +136,7 @@ class PythonStacks:
             )
         return self._frames[number]
 
-    # Texts
+    # Strings
 
     def place(self, frame: int) -> str:
         """A frame as text: ``ops.py:42 in fused_add``. The name of the file is as short as possible."""

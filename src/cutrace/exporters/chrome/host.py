@@ -417,7 +417,7 @@ class HostJson:
         return members(fields)
 
     def _track(self, track: int) -> bytes:
-        """The key of the id of an asynchronous track: a number, a text, or an object with the scope of the id."""
+        """The key of the id of an asynchronous track: a number, a string, or an object with the scope of the id."""
         text = self._trace.strings[track]
         if text.startswith("{"):
             value = _json(text)

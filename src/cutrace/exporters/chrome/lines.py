@@ -27,7 +27,7 @@ def quoted(text: str) -> bytes:
 
 
 def dumped(value: Any) -> bytes:
-    """A value as JSON; NaN and infinities become texts."""
+    """A value as JSON; NaN and infinities become strings."""
     try:
         text = json.dumps(
             value, ensure_ascii=False, separators=(",", ":"), allow_nan=False
@@ -132,8 +132,9 @@ def _refuse(word: str) -> Any:
 
 @dataclass(frozen=True)
 class ArgumentParts:
-    """The pieces of JSON of one text of arguments, each empty or preceded by a comma: ``beside`` has keys of the event,
-    ``inside`` the arguments, ``of_end`` the arguments of the end event. ``phase`` is the phase of the imported event.
+    """The pieces of JSON of one string of arguments, each empty or preceded by a comma: ``beside`` has keys of the
+    event, ``inside`` the arguments, ``of_end`` the arguments of the end event. ``phase`` is the phase of the imported
+    event.
     """
 
     beside: bytes = b""
@@ -144,7 +145,7 @@ class ArgumentParts:
 
 
 def split(text: str) -> ArgumentParts:
-    """Split a text of arguments. A text that is not a JSON object becomes the argument ``arguments``."""
+    """Split a string of arguments. A string that is not a JSON object becomes the argument ``arguments``."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -174,7 +175,7 @@ def split(text: str) -> ArgumentParts:
 
 
 class EventArguments:
-    """The parts of texts of arguments as columns of lines. Each text is split once."""
+    """The parts of strings of arguments as columns of lines. Each string is split once."""
 
     def __init__(self, strings: StringTable) -> None:
         self._strings = strings
@@ -187,7 +188,7 @@ class EventArguments:
         self._known[0] = self._add(ArgumentParts())
 
     def ids(self, texts: np.ndarray) -> np.ndarray:
-        """The ids of the parts of texts, which are given as string ids."""
+        """The ids of the parts of strings, which are given as string ids."""
         new = np.unique(texts[self._known[texts] < 0])
         for text in new.tolist():
             parts = split(self._strings[text])

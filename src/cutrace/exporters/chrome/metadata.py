@@ -164,7 +164,7 @@ def processes_and_threads(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
     for process in trace.processes:
         info = process.info
         where = pid_tid.where(process.index)
-        # A process with a text as id has this text as name by default.
+        # A process with a string as id has this string as name by default.
         if "source_pid" not in info or info.get("name") not in (
             info["source_pid"],
             NO_PROCESS,
@@ -174,7 +174,7 @@ def processes_and_threads(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
         yield from _imported_metadata(info.get("metadata_events"), where)
         text_ids = as_dict(info.get("source_threads"))
         for thread, text in threads.get(process.index, ()):
-            # A thread with a text as id has this text as name by default.
+            # A thread with a string as id has this string as name by default.
             name = trace.strings[text]
             if text_ids.get(str(thread)) != name:
                 where = pid_tid.where(process.index, thread)

@@ -53,7 +53,7 @@ class PidTid:
         self.overheads = Pieces(2, self._overhead)
 
     def pid(self, process: int) -> Any:
-        """The process id in the file: a number, a text or None."""
+        """The process id in the file: a number, a string or None."""
         return self._ids[process]
 
     def tid(self, process: int, thread: int) -> Any:

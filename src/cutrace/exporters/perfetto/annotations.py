@@ -1,6 +1,6 @@
 """Debug annotations for arguments that a source gave as a JSON object.
 
-Numbers differ between slices, so each slice holds its own. Texts, lists and objects, such as the shapes of an
+Numbers differ between slices, so each slice holds its own. Strings, lists and objects, such as the shapes of an
 operator's inputs, repeat in many slices, so they are interned. Several lists and objects of one slice are interned as
 one JSON text. When a trace has more than :data:`MOST_SHARED` different sets, each further slice holds its own.
 """
@@ -24,14 +24,14 @@ from .proto import Columns
 TEXT = "arguments"
 #: Lists and objects nested deeper than this are written as JSON text.
 DEPTH = 16
-#: The largest number of shared sets of texts in one trace.
+#: The largest number of shared sets of strings in one trace.
 MOST_SHARED = 1 << 14
 #: The number of the empty shared set.
 UNSHARED = 0
 
 #: Integers with a name in a JSON text, short enough for 64 bits.
 _WHOLE = re.compile(rb'(?<=":)( ?)(-?(?:0|[1-9][0-9]{0,17}))(?=[,}])')
-#: The first of the numbers that replace those of a text, to test which numbers become annotations.
+#: The first of the numbers that replace those of a string, to test which numbers become annotations.
 _PROBE = 10**17
 _ANNOTATION = proto.field("TrackEvent", "debug_annotations").tag
 _INT_VALUE = proto.field("DebugAnnotation", "int_value").tag
@@ -54,9 +54,9 @@ class _SimilarTexts(NamedTuple):
 class Annotations:
     """The arguments of the rows of a trace, by string id of their JSON text.
 
-    ``shared_of`` maps a string id to a shared set of texts. ``piece_of`` maps it to an entry of ``pieces``: encoded
+    ``shared_of`` maps a string id to a shared set of strings. ``piece_of`` maps it to an entry of ``pieces``: encoded
     fields of a ``TrackEvent`` with the row's own arguments. Both have an entry for each string of the trace. ``used``
-    gives the ids of the JSON texts. ``reserved`` names annotations that come from other fields of the rows.
+    gives the ids of the JSON strings. ``reserved`` names annotations that come from other fields of the rows.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Annotations:
         return refs.annotations(shared.texts)
 
     def _parse(self, data: bytes, text: str) -> tuple[int, bytes]:
-        """The number of the shared set of a text, and its own annotations, encoded."""
+        """The number of the shared set of a string, and its own annotations, encoded."""
         parts = _WHOLE.split(data)
         numbers = [int(number) for number in parts[2::3]]
         around = (*parts[0::3], *parts[1::3])
@@ -131,7 +131,7 @@ class Annotations:
             begin = proto.encode("DebugAnnotation", {"name_iid": iid})
             begins.append(begin + _INT_VALUE)
         if numbers:
-            # Reuse the result for similar texts only if each integer is exactly one annotation.
+            # Reuse the result for similar strings only if each integer is exactly one annotation.
             probes = range(_PROBE, _PROBE + len(numbers))
             parts[2::3] = [b"%d" % probe for probe in probes]
             expected = (dict(zip(own, probes, strict=False)), texts)
@@ -140,8 +140,8 @@ class Annotations:
         return number, _encoded(fields)
 
     def _divide(self, data: bytes) -> tuple[dict[str, Any] | None, dict[str, str]]:
-        """The numbers and the texts of a JSON object. Lists and objects become text, several of them one text.
-        Returns None and no texts for JSON that is not an object."""
+        """The numbers and the strings of a JSON object. Lists and objects become text, several of them one string.
+        Returns None and no strings for JSON that is not an object."""
         values = _object(data)
         if values is None:
             return None, {}

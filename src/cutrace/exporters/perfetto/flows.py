@@ -16,7 +16,7 @@ from .proto import Columns
 #: In a trace with more flows than this, all flows keep the ids of the source.
 MOST = 1 << 19
 
-#: The first new id for flows whose id is in use, and for flows whose id is a text in the source.
+#: The first new id for flows whose id is in use, and for flows whose id is a string in the source.
 _AGAIN = np.uint64(1 << 62)
 _TEXT_IDS = np.uint64(1 << 63)
 _BEGIN = ord("s")

@@ -126,7 +126,7 @@ class Queues(KeyIndex):
 
 
 class _CodeTexts:
-    """What the trace says about the machine code of kernels of one process, as interned texts."""
+    """What the trace says about the machine code of kernels of one process, as interned strings."""
 
     def __init__(
         self,
@@ -140,10 +140,10 @@ class _CodeTexts:
         self._process = process
         self.texts = InternedTexts(names, "debug_annotation_string_values")
         self._keys = Keys(2)
-        self._ids = np.zeros(0, np.uint32)  # of texts, by key
+        self._ids = np.zeros(0, np.uint32)  # of strings, by key
 
     def of(self, names: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        """The ids of the texts of launch configurations, given their names and codes."""
+        """The ids of the strings of launch configurations, given their names and codes."""
         # A known code has the same text for all names.
         names_of_unknown = np.where(codes == 0, names, np.uint32(0))
         keys, new = self._keys.ids([names_of_unknown, codes])
@@ -158,7 +158,7 @@ class _CodeTexts:
 
 
 class SentStyles:
-    """The styles, families, queues and texts whose interned entries a sequence has received."""
+    """The styles, families, queues and strings whose interned entries a sequence has received."""
 
     def __init__(self) -> None:
         self.styles = SentNumbers()
