@@ -161,6 +161,11 @@ def test_aspects_and_tolerances_are_read_from_words():
     for bad in ("time", "time=", "time=-1", "time=fast", "time=inf"):
         with pytest.raises(CutraceError, match="is not a tolerance"):
             parse_tolerances([bad])
+    assert parse_tolerances(["time=150%"]) == {Aspect.TIME: 1.5}
+    with pytest.raises(CutraceError, match="a tolerance of time of 10 would be 1,000 %: write 10%, or 1000% if it is"):
+        parse_tolerances(["time=10"])
+    with pytest.raises(CutraceError, match="a tolerance of bytes above 100 % gates nothing"):
+        parse_tolerances(["bytes=1000%"])
 
 
 def with_code(path: Path, *codes: KernelCode, launched: bool = True) -> Path:

@@ -163,6 +163,7 @@ BAD = {
         {"busy": "much"},
         "'much' is not a tolerance of busy: write a share",
     ),
+    "no percent sign": (parse_tolerance, {"busy": 10}, "a tolerance of busy of 10 would be 1,000 %: write 10%"),
     "a negative share": (parse_tolerance, {"busy": -0.1}, "-0.1 is not a tolerance"),
     "no number": (parse_tolerance, {"busy": float("nan")}, "nan is not a tolerance"),
     "a truth": (parse_tolerance, {"busy": True}, "True is not a tolerance"),

@@ -447,7 +447,7 @@ CASES: dict[str, dict[str, Case]] = {
         ),
         "a tolerance of 10, meant as 10 %": Case(
             edit(A, ONE, "@pytest.mark.cutrace(tolerance={'kernels': 10})\n" + ONE),
-            "test_a.py:6: a tolerance of kernels above 100 %",
+            "test_a.py:6: a tolerance of kernels of 10 would be 1,000 %: write 10%",
         ),
         "`cutrace_scope = marked`": Case(
             ini("cutrace_scope = marked"), "8 tests with golden values are out of scope: mylib.py::mylib.scale"

@@ -25,7 +25,13 @@ from ..errors import CutraceError
 from ..units import count_of
 from .codes import code_difference
 from .model import Interval, Stored, Verdict
-from .rules import MEMORY_TOLERANCE, TIME_TOLERANCE, memory_tolerance, shares
+from .rules import (
+    MEMORY_TOLERANCE,
+    TIME_TOLERANCE,
+    memory_tolerance,
+    refuse_large_share,
+    shares,
+)
 from .values import Tolerance, ValueResult, compare_values
 
 #: The collections that are compared.
@@ -181,9 +187,15 @@ def parse_aspects(text: str) -> frozenset[Aspect]:
 
 
 def parse_tolerances(texts: Iterable[str]) -> dict[Aspect, float]:
-    """Parse strings such as ``time=10%`` and ``counts=0.01`` to shares by aspect. Raises :class:`CutraceError` for any
-    other string."""
-    return {_aspect(name): share for name, share in shares(texts)}
+    """Parse texts such as ``time=10%`` and ``counts=0.01`` to shares by aspect. Raises :class:`CutraceError` for any
+    other text, and for a share above 100 % of an exact aspect."""
+    tolerances = {}
+    for name, share in shares(texts):
+        aspect = _aspect(name)
+        if aspect in EXACT:
+            refuse_large_share(name, share)
+        tolerances[aspect] = share
+    return tolerances
 
 
 def _aspect(word: str) -> Aspect:

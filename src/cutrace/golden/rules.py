@@ -220,7 +220,7 @@ def parse_tolerance(
 ) -> dict[str, float]:
     """Parse tolerances such as ``"kernel_time=10% work=0.05"``, several such strings, or ``{"kernel_time": 0.1}`` to
     shares by metric or class. Commas or spaces separate several in one string. Raises :class:`CutraceError` for other
-    strings, and for a share above 100 % of counts: ``10`` is not ``10%``."""
+    strings, and for a share above 100 % of counts."""
     tolerance = {}
     for name, share in shares(given):
         target = _target(name)
@@ -228,18 +228,25 @@ def parse_tolerance(
             raise CutraceError(
                 "code is equal or not, and has no tolerance: ignore kernels, such as code:nccl*"
             )
-        if share > 1 and _counts(target):
-            raise CutraceError(
-                f"a tolerance of {name} above 100 % gates nothing: write a share such as 0.05 or '5%'"
-            )
+        if _counts(target):
+            refuse_large_share(name, share)
         tolerance[target] = share
     return tolerance
+
+
+def refuse_large_share(name: str, share: float) -> None:
+    """Raise :class:`CutraceError` for a share of counts above 100 %."""
+    if share > 1:
+        raise CutraceError(
+            f"a tolerance of {name} above 100 % gates nothing: write a share such as 0.05 or '5%'"
+        )
 
 
 def shares(
     given: str | Iterable[str] | Mapping[str, object],
 ) -> Iterator[tuple[str, float]]:
-    """The names and shares of tolerances. Raises :class:`CutraceError` for other strings."""
+    """The names and shares of tolerances. Raises :class:`CutraceError` for other texts, and for a number above 1
+    without a percent sign: ``10`` is not ``10%``."""
     if isinstance(given, str):
         given = [given]
     if not isinstance(given, Mapping):
@@ -249,6 +256,11 @@ def shares(
         if share is None:
             raise CutraceError(
                 f"{value!r} is not a tolerance of {name}: write a share such as 0.05 or '5%'"
+            )
+        if share > 1 and "%" not in str(value):
+            raise CutraceError(
+                f"a tolerance of {name} of {value} would be {100 * share:,.0f} %: "
+                f"write {value}%, or {share:.0%} if it is meant"
             )
         yield str(name), share
 
