@@ -65,7 +65,7 @@ def convert(
     Memory does not grow with the capture. Raises :class:`CutraceError` when a source cannot be used or the
     destination cannot be written; nothing is then left at the destination.
     """
-    check_destination(Path(destination), listed(source), format)
+    check_destination(Path(destination), listed(source), format, table)
     request = Request(
         format=format,
         compress=compress,
@@ -89,7 +89,9 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
     """Write an open trace; otherwise like :func:`convert`."""
     destination = Path(destination)
     request = request or Request()
-    exporter = check_destination(destination, trace.sources, request.format)
+    exporter = check_destination(
+        destination, trace.sources, request.format, request.table
+    )
     if request.capture and exporter.name not in CARRIERS:
         raise CutraceError(
             f"{exporter.description} cannot carry the capture: choose .pftrace, .json or .sqlite"
@@ -112,10 +114,17 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
 
 
 def check_destination(
-    destination: Path, sources: Sequence[StrPath], format: str | None = None
+    destination: Path,
+    sources: Sequence[StrPath],
+    format: str | None = None,
+    table: str | None = None,
 ) -> Exporter:
-    """Return the exporter for the output. Raise :class:`CutraceError` when no trace can be written there, or when that
-    would replace one of the sources, before any work is done."""
+    """Return the exporter for the output. Raise :class:`CutraceError` when no trace, or no such table, can be written
+    there, or when that would replace one of the sources, before any work is done."""
     exporter = plugins.exporter(destination, format)
+    if exporter.name == "csv":
+        from .exporters.csvfile import table_of
+
+        table_of(destination, table)
     check_output(destination, sources, folder=exporter.folder)
     return exporter

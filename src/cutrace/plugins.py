@@ -146,13 +146,6 @@ def exporter(path: Path, name: str | None = None) -> Exporter:
     raise CutraceError(f"cannot tell the format of {path}: {hint}")
 
 
-def misspelt(path: Path) -> str:
-    """Return ``did you mean .pftrace?`` for an output whose ending is unknown and similar to a known one, else ""."""
-    if _fitting(own_exporters(), path, None):
-        return ""
-    return _similar_endings(path, own_exporters())
-
-
 @cache
 def others(hook: str) -> tuple[Any, ...]:
     """Return what other packages add with their functions ``hook``. Searches all installed packages once."""

@@ -109,8 +109,9 @@ def cut(
     written; nothing is then left at the destination.
     """
     destination = Path(destination)
+    request = request or Request()
     exporter = check_destination(
-        destination, listed(source), request.format if request else None
+        destination, listed(source), request.format, request.table
     )
     with opened(source, clock=clock) as trace:
         selection, sentences = resolve(trace, conditions)

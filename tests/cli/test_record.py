@@ -74,15 +74,27 @@ def test_one_step_leads_from_a_program_to_a_trace(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run.bin", "run.json", "run.pftrace"]
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"), [("run.pftrac", "did you mean .pftrace or"), ("run.Pftrace", ""), ("run", ""), ("run.1", "")]
-)
-def test_a_misspelt_ending_is_named_before_the_command_runs(tmp_path, name, hint):
-    done = cutrace("record", "-o", name, "--", *recorded("print('ran', file=sys.stderr); capture()"), cwd=tmp_path)
-    before, _, after = done.stderr.partition("ran\n")
-    assert (f"{name} will be a capture: {hint}" in before) if hint else before == ""
-    assert f"cutrace: {name}: 1 process" in after
+@pytest.mark.parametrize("name", ["run.Pftrace", "run", "run.1", "kernels.csv"])
+def test_an_output_without_an_ending_is_a_capture(tmp_path, name):
+    done = cutrace("record", "-o", name, "--", *recorded("capture()"), cwd=tmp_path)
+    assert done.returncode == 0
+    assert ": 1 process" in done.stderr
     assert (tmp_path / name).is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("run.pftrac", "cannot tell the format of run.pftrac: did you mean .pftrace or"),
+        ("run.foo", "cannot tell the format of run.foo: let its name end with one of .pftrace"),
+        ("run.csv", "there is no table 'run': name the file after a table, such as kernels.csv, or give the table to"),
+    ],
+)
+def test_an_ending_of_no_format_is_refused_before_the_command_runs(tmp_path, name, sentence):
+    done = cutrace("record", "-o", name, "--", "touch", "ran", cwd=tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_dumps_of_a_recording_that_is_converted_are_captures(tmp_path):

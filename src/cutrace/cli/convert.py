@@ -82,7 +82,7 @@ def convert(
     from ..trace.selection import window
 
     with target(output, request["format"], "perfetto") as path:
-        check_destination(path, sources, request["format"])
+        check_destination(path, sources, request["format"], request["table"])
         with opened(
             sources,
             redacted=redact,

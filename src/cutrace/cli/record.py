@@ -78,14 +78,9 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
 
 
 def check_name(output: Path) -> None:
-    """Refuse stdout as the output. Say that an output will be a capture, if its ending is nearly that of a format."""
-    from ..plugins import misspelt
-
+    """Refuse stdout as the output."""
     if output == STDOUT:
         raise click.UsageError("A recording cannot go to stdout: name a file with -o")
-    hint = misspelt(output)
-    if hint:
-        say(f"{output} will be a capture: {hint}")
 
 
 def warn_of_others() -> None:

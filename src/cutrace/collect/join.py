@@ -255,15 +255,16 @@ def _format_of(output: Path) -> tuple[str, str]:
 
 
 def _captures(output: Path) -> tuple[Path, Path]:
-    """``capture`` and ``dump`` of :class:`Destination` for an output. One with an unknown ending is a capture."""
-    if output.suffix == _CAPTURE:
+    """``capture`` and ``dump`` of :class:`Destination` for an output. One without an ending, or with a number as its
+    ending, is a capture. Raises :class:`CutraceError` for an ending of no format."""
+    ending = output.suffix
+    if ending in ("", _CAPTURE) or ending[1:].isdigit():
         return output, output
     from ..conversion import check_destination
 
-    suffix, name = _format_of(output)
-    if not suffix:
-        return output, output
     check_destination(output, ())
+    suffix, name = _format_of(output)
+    suffix = suffix or ending  # of a format of another package
     beside = output.with_name(output.name.removesuffix(suffix) + _CAPTURE)
     if name == "perfetto":  # the trace carries the capture
         return output, beside

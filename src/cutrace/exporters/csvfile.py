@@ -29,7 +29,7 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     """Write the table ``request.table``, or else the one in the name of the file (``kernels.csv``). A path that ends
     with .gz is compressed. Memory does not grow with the table. Raises :class:`CutraceError` if there is no such
     table."""
-    table = _table(path, request)
+    table = table_of(path, request.table)
     total = trace.count(table.name)
     done = 0
     with path.open("wb") as raw, _packed(raw, path) as file:
@@ -123,13 +123,15 @@ def quoted(text: str) -> str:
     return text
 
 
-def _table(path: Path, request: Request) -> TableLayout:
-    name = request.table
+def table_of(path: Path, name: str | None) -> TableLayout:
+    """The table of this name, or else the one in the name of the file. Raises :class:`CutraceError` if there is no such
+    table."""
     if not name:
         name = path.name.lower().removesuffix(".gz").removesuffix(".csv")
     if name not in TABLES:
         raise CutraceError(
-            f"there is no table {name!r}: name one with --table or by the name of the output: {', '.join(TABLES)}"
+            f"a CSV file holds one table, and there is no table {name!r}: name the file after a table, such as "
+            f"kernels.csv, or give the table to `cutrace convert` with --table: {', '.join(TABLES)}"
         )
     return TABLES[name]
 

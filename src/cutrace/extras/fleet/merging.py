@@ -112,9 +112,8 @@ def merge(
     if of_archive:
         check_output(destination, paths)
     else:
-        of_capture = (
-            check_destination(destination, paths, request.format).name == "capture"
-        )
+        exporter = check_destination(destination, paths, request.format, request.table)
+        of_capture = exporter.name == "capture"
     with scratch() as folder, _joined(paths, folder / "joined.bin", clock) as joined:
         ranks = _ranks(joined, names, number)
         changes = _RankChanges(joined, ranks)
