@@ -169,7 +169,8 @@ def join(
     """Write several captures, or imported files, one after the other: the result is a capture. Returns for each file
     its recordings in order: the instance and the pid of each process. Raises :class:`CutraceError` when two files are
     parts of one recording that were cut out of it, or copies of one file of another tool: what is in both would count
-    twice. (Readers recognize copies of a capture.)"""
+    twice. (Readers count copies of a capture once.) A file that is named twice is an error, too."""
+    _refuse_repetition(paths)
     recordings = []
     imported: list[Path] = []
     parts: dict[tuple[str, int, int], tuple[Path, int]] = {}
@@ -215,6 +216,17 @@ class _KeptClocks(Changes):
                 notes = []
             info = info | {"notes": [*notes, KEPT]}
         return info
+
+
+def _refuse_repetition(paths: Sequence[Path]) -> None:
+    """Raise an error when two paths are one file."""
+    seen: dict[Path, Path] = {}
+    for path in paths:
+        first = seen.setdefault(path.resolve(), path)
+        if first is not path:
+            raise CutraceError(
+                f"{first} and {path} are one file: name it once, or name the other file"
+            )
 
 
 def _refuse_copy(path: Path, reader: Reader, imported: list[Path]) -> None:

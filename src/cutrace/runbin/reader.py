@@ -142,7 +142,7 @@ class Reader:
         return read_at(self._fd, size, offset)
 
     def _index(self, headers: np.ndarray, offsets: np.ndarray) -> None:
-        """Number the processes, and drop blocks that are in the file twice (a file appended to itself)."""
+        """Number the processes, and drop repeated blocks (a file appended to itself or to a copy)."""
         if _of_one_process(headers):
             self._process_count = 1
             self.headers = headers
@@ -174,7 +174,7 @@ class Reader:
                 Damage(
                     int(offsets[repeated[0]]),
                     size,
-                    f"{len(repeated)} blocks are in the file twice",
+                    f"{len(repeated)} repeated blocks counted once",
                 )
             )
             kept.sort()

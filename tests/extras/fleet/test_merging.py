@@ -376,7 +376,7 @@ def test_copies_of_an_imported_file_are_not_counted_twice(tmp_path):
     first = chrome_trace(tmp_path / "first.json", 10)
     copy = chrome_trace(tmp_path / "copy.json", 10)
     other = chrome_trace(tmp_path / "other.json", 20)
-    for paths in ([first, copy], [first, other, first]):
+    for paths in ([first, copy], [first, other, copy]):
         with pytest.raises(CutraceError, match=r"first\.json and .*\.json are copies of one file"):
             cutrace.load(paths)
         with pytest.raises(CutraceError, match="name one of them"):
@@ -391,7 +391,16 @@ def test_copies_of_a_trace_with_its_capture_are_counted_once(tmp_path):
     shutil.copy(tmp_path / "a.pftrace", tmp_path / "b.pftrace")
     with cutrace.load([tmp_path / "a.pftrace", tmp_path / "b.pftrace"]) as trace:
         assert len(trace.kernels) == len(STEPS)
-        assert any("in the file twice" in sentence for sentence in trace.quality.sentences())
+        assert any("repeated blocks counted once" in sentence for sentence in trace.quality.sentences())
+
+
+def test_a_file_is_named_once(tmp_path):
+    whole = rank(tmp_path / "whole.bin", 0, up=1000 * SECOND)
+    (tmp_path / "link.bin").symlink_to(whole)
+    for second in (whole, tmp_path / "link.bin"):
+        for join_them in (cutrace.load, cutrace.stats, lambda paths: merge(paths, tmp_path / "all.bin")):
+            with pytest.raises(CutraceError, match=r"whole\.bin and .*\.bin are one file: name it once"):
+                join_them([whole, second])
 
 
 def slice_starts(trace: Trace) -> list[int]:
