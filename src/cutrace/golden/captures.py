@@ -187,8 +187,8 @@ def parse_aspects(text: str) -> frozenset[Aspect]:
 
 
 def parse_tolerances(texts: Iterable[str]) -> dict[Aspect, float]:
-    """Parse texts such as ``time=10%`` and ``counts=0.01`` to shares by aspect. Raises :class:`CutraceError` for any
-    other text, and for a share above 100 % of an exact aspect."""
+    """Parse strings such as ``time=10%`` and ``counts=0.01`` to shares by aspect. Raises :class:`CutraceError` for any
+    other string, and for a share above 100 % of an exact aspect."""
     tolerances = {}
     for name, share in shares(texts):
         aspect = _aspect(name)

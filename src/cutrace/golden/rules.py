@@ -245,7 +245,7 @@ def refuse_large_share(name: str, share: float) -> None:
 def shares(
     given: str | Iterable[str] | Mapping[str, object],
 ) -> Iterator[tuple[str, float]]:
-    """The names and shares of tolerances. Raises :class:`CutraceError` for other texts, and for a number above 1
+    """The names and shares of tolerances. Raises :class:`CutraceError` for other strings, and for a number above 1
     without a percent sign: ``10`` is not ``10%``."""
     if isinstance(given, str):
         given = [given]
