@@ -134,8 +134,7 @@ class Job:
         return reached
 
     def title(self, members: Collection[int]) -> str:
-        """The names of the ranks of some parts in a sentence. @ src/cutrace/extras/hardware/sets.py: and for a set of
-        which the chip has no metric. => and for a set without a metric on this chip."""
+        """The names of the ranks of some parts in a sentence."""
         if len(members) == len(self.parts):
             return f"all {count_of(len(members), 'rank')}"
         return named_ranks(sorted({self.parts[part].rank for part in members}))
