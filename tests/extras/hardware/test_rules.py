@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cutrace.extras.hardware import rules
 from cutrace.extras.hardware.facts import FLUSHED, Facts, Room, Shape
-from cutrace.extras.hardware.roofline import GpuLimits
+from cutrace.extras.hardware.roofline import RATES, GpuLimits
 from cutrace.extras.hardware.rules import (
     COMPUTE,
     DRAM,
@@ -385,6 +385,9 @@ def test_fp64_is_slow_only_where_the_documented_rates_say_so():
     assert "2 fp64 multiply-adds a cycle of a multiprocessor beside 128" in sentence("slow fp64", facts(busy, gpu=ADA))
     assert sentence("slow fp64", facts(busy)) == ""
     assert sentence("slow fp64", facts(busy, gpu=GpuLimits())) == ""
+    gpus = {capability: replace(ADA, capability=capability) for capability in RATES}
+    slow = {capability for capability, gpu in gpus.items() if sentence("slow fp64", facts(busy, gpu=gpu))}
+    assert slow == {(7, 5), (8, 6), (8, 9), (12, 0)}
 
 
 @pytest.mark.parametrize("caches", ["unknown", "kept"])
