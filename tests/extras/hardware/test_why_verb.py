@@ -71,10 +71,24 @@ def test_a_kernel_is_chosen(before):
 def test_markdown_and_json_have_the_same_findings(before):
     found = json.loads(cutrace("why", before, "--format", "json").stdout)
     text = cutrace("why", before, "--format", "markdown").stdout
-    findings = found["kernels"][0]["findings"]
+    kernel = found["kernels"][0]
+    assert kernel["launch"] == {"grid": [10_000, 1, 1], "block": [256, 1, 1], "registers": 255, "shared": 0}
+    expected = {
+        "kernel": "gemm", "full_name": "gemm(float*)", "gpu": "NVIDIA H200", "launches": 1, "counted": 1,
+        "time_ns": 2_000, "total_ns": 2_000, "share": 0.8, "caches": "unknown", "limiter": "latency-bound",
+    }  # fmt: skip
+    assert {name: kernel.get(name) for name in expected} == expected
+    assert kernel["values"] == LATE
+    assert "repeated reads" in kernel["not_asked"]
+    gpu = found["rooflines"][0]["gpu"]
+    assert (gpu["clock_hz"], gpu["bytes_per_second"]) == (1_980_000_000, 4_916_432_000_000)
+    point = found["rooflines"][0]["points"][0]
+    assert (point["time_ns"], point["operations_per_second"], point["bytes_per_second"]) == (2_000, 1e13, 5e11)
+    assert point["operations_per_byte"] == 20
+    findings = kernel["findings"]
     assert [finding["rule"] for finding in findings][:2] == ["latency-bound", "occupancy"]
     assert "12 % of the warp slots hold a warp" in text
-    assert found["kernels"][0]["tables"]["memory"][0]["of_peak"] == 0.4
+    assert kernel["tables"]["memory"][0]["of_peak"] == 0.4
 
 
 def test_a_page_is_written_and_nothing_printed(before, tmp_path):
