@@ -4,6 +4,7 @@ fake."""
 from __future__ import annotations
 
 import ctypes
+import json
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -403,6 +404,14 @@ class TestCapture:
         with pytest.raises(CutraceError, match=r"cannot be sampled.*NVreg_RestrictProfilingToAdminUsers=0"):
             sampling._prepared(cupti, "", INTERVAL)  # type: ignore[arg-type]
         assert not cupti.enabled
+
+    def test_an_error_is_printed_and_ends_the_process_with_status_2(self, tmp_path, capsys):
+        options = {
+            "file": str(tmp_path / "samples.bin"), "metrics": "", "interval_ns": INTERVAL,
+            "cupti": str(tmp_path / "absent.so"), "max_size": 0,
+        }  # fmt: skip
+        assert sampling.main([json.dumps(options)]) == 2
+        assert "absent.so" in json.loads(capsys.readouterr().out)["error"]
 
     def test_memory_stays_the_same_over_two_minutes(self, tmp_path):
         """There are 12,000 samples of 10 ms, which are read every 50 ms."""
