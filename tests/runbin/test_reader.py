@@ -131,7 +131,7 @@ def test_a_torn_capture_in_front_of_another_does_not_take_it_along(tmp_path):
     (tmp_path / "ab.bin").write_bytes(a[: last.offset + HEADER_SIZE + 100] + b)
     with Reader(tmp_path / "ab.bin") as reader:
         assert len(rows_of(reader)) == 200 + 300
-        assert [(d.reason, d.rows) for d in reader.damage] == [("torn block", 100)]
+        assert [(d.reason, d.rows) for d in reader.damage] == [("a block that was written or copied in part", 100)]
 
 
 def test_a_damaged_payload_is_left_out_and_reported(tmp_path):

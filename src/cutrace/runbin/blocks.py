@@ -144,7 +144,7 @@ def _header_at(read: ReadAt, at: int, size: int) -> bytes | Damage:
     # Only the padding after the last payload may be missing.
     begin = at + HEADER_SIZE
     if begin + payload > size:
-        return Damage(at, 0, "torn block", rows)
+        return Damage(at, 0, "a block that was written or copied in part", rows)
     end = begin + padded(payload)
     if end >= size:
         return raw
@@ -152,7 +152,7 @@ def _header_at(read: ReadAt, at: int, size: int) -> bytes | Damage:
         # Either this block is torn and an appended capture follows inside its size, or the next block is damaged.
         inside = _next_magic(read, begin, end)
         if inside < end:
-            return Damage(at, 0, "torn block", rows)
+            return Damage(at, 0, "a block that was written or copied in part", rows)
     return raw
 
 

@@ -62,7 +62,10 @@ def unfinished(processes: Iterable[Process]) -> Iterator[Loss]:
     for process in processes:
         if not process.complete:
             bound = f"process {process.pid} ({process.name}): at most its last {process.flush_ms} ms and a flush"
-            meaning = "process was killed or still runs: its capture was not closed in order and may lack its end"
+            meaning = (
+                "process was killed or still runs, or its file was cut: "
+                "the capture was not closed in order and may lack its end"
+            )
             yield Loss("not_closed", meaning, 1, bound, process.index)
 
 
