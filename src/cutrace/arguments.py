@@ -6,13 +6,15 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import is_dataclass
 from functools import cache, wraps
+from inspect import CO_VARKEYWORDS
 from reprlib import repr as shortened
 from types import UnionType
 from typing import Any, Literal, ParamSpec, SupportsIndex, TypeVar, Union, get_origin
 from typing import get_args as arguments_of
 
-from .errors import CutraceError
+from .errors import CutraceError, did_you_mean
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -34,14 +36,29 @@ def checked(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Re
     does anything else."""
     code = function.__code__
     names = code.co_varnames[: code.co_argcount]
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    takes_any = code.co_flags & CO_VARKEYWORDS
 
     @wraps(function)
     def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        for name in kwargs:
+            if name not in known and not takes_any:
+                raise _unknown(name, known, types_of(function))
         given = dict(zip(names, args, strict=False)) | kwargs
         check(types_of(function), given)
         return function(*args, **kwargs)
 
     return call
+
+
+def _unknown(name: str, known: Sequence[str], types: Mapping[str, Any]) -> CutraceError:
+    """The error for an argument that a function lacks. It names the class of an argument that has such a field."""
+    hint = did_you_mean(name, known, f"there is {', '.join(known)}")
+    for argument, kind in types.items():
+        is_record = isinstance(kind, type) and is_dataclass(kind)
+        if is_record and name in types_of(kind):
+            hint = f"give {argument}=cutrace.{kind.__name__}({name}=...)"
+    return CutraceError(f"there is no argument {name!r}: {hint}")
 
 
 @cache

@@ -174,8 +174,8 @@ def test_every_example_can_be_given():
             assert row.parsed(int(row.example) if row.number else row.example)
 
 
-def test_an_unknown_argument_is_a_mistake_of_the_program():
-    with pytest.raises(TypeError, match="no option last_ms"):
+def test_an_unknown_argument_is_a_sentence():
+    with pytest.raises(CutraceError, match="no option 'last_ms': did you mean last"):
         Options.of(last_ms=3)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ..arguments import check, types_of
-from ..errors import CutraceError
+from ..errors import CutraceError, did_you_mean
 from ..outputs import mode_of_new_files
 from ..units import Size, Time, format_size
 from . import annotate, option_values
@@ -353,8 +353,10 @@ class Options:
         for name, row in cls.declared().items():
             if row.keyword in left:
                 values[name] = row.parsed(left.pop(row.keyword))
-        if left:
-            raise TypeError(f"a recording has no option {', '.join(left)}")
+        for name in left:
+            known = [row.keyword for row in cls.declared().values()]
+            hint = did_you_mean(name, known, f"there is {', '.join(known)}")
+            raise CutraceError(f"a recording has no option {name!r}: {hint}")
         options = cls(**values)
         options._check_activity()
         options._check_windows()
