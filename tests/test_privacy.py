@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import sys
 from pathlib import Path
@@ -95,10 +96,11 @@ def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path: Path, monke
     work.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     training_steps(work / "run.bin", steps=1, layers=1)
-    run("convert", "--redact", "run.bin", "run.bin", "-o", "a.pftrace", cwd=work)
-    run("info", "run.bin", "run.bin", cwd=work)
+    shutil.copy(work / "run.bin", work / "copy.bin")
+    run("convert", "--redact", "run.bin", "copy.bin", "-o", "a.pftrace", cwd=work)
+    run("info", "run.bin", "copy.bin", cwd=work)
     assert list(temporary.iterdir()) == []
-    assert sorted(path.name for path in work.iterdir()) == ["a.pftrace", "run.bin"]
+    assert sorted(path.name for path in work.iterdir()) == ["a.pftrace", "copy.bin", "run.bin"]
 
 
 def test_a_redacted_trace_holds_no_command_line(tmp_path: Path) -> None:

@@ -269,7 +269,7 @@ def test_a_selection_without_rows_is_an_error(tmp_path, conditions, name):
         c.mark(begin("test", "t.py::a"), 100, source=1)
         c.push_pop("step 0", 10_000, 20_000)
         c.kernel(c.launch("k"), 12_000, 13_000)
-    with pytest.raises(CutraceError, match=r"the trace spans 19\.9 us"):
+    with pytest.raises(CutraceError, match=r"The trace spans 19\.9 us"):
         cut(tmp_path / "a.bin", tmp_path / name, Conditions(**conditions))
     assert [path.name for path in tmp_path.iterdir()] == ["a.bin"]
 
@@ -279,7 +279,7 @@ def test_a_time_that_no_clock_reaches_is_behind_everything(tmp_path, time):
     training_steps(tmp_path / "a.bin", steps=1)
     with load(tmp_path / "a.bin") as trace:
         assert len(sliced(tmp_path / "a.bin", tmp_path, end=time).kernels) == len(trace.kernels)
-    with pytest.raises(CutraceError, match="the trace spans"):
+    with pytest.raises(CutraceError, match="The trace spans"):
         sliced(tmp_path / "a.bin", tmp_path, start=time)
 
 

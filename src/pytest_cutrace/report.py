@@ -365,7 +365,10 @@ class Reporter:
         notes = list(self._notes)
         cases = tuple(self._cases.values())
         if self._refusal:
-            notes.insert(0, f"nothing was traced: {self._refusal}")
+            note = f"nothing was traced: {self._refusal}"
+            if self._settings.update is not None and not self._earlier:
+                note += "; no golden file was written"
+            notes.insert(0, note)
         else:
             ran = [case for case in cases if case.outcome != "skipped"]
             if ran and not any(case.values for case in ran):

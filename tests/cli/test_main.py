@@ -149,7 +149,7 @@ BAD = {
     "more names than files": (
         ["merge", "{tmp}/good.bin", "-o", "{tmp}/x.bin", "--name", "a", "--name", "b"], "2 names for 1 file",
     ),
-    "one file twice": (["merge", "{tmp}/good.bin", "{tmp}/good.bin", "-o", "{tmp}/x.bin"], "hold the same recording"),
+    "one file twice": (["merge", "{tmp}/good.bin", "{tmp}/good.bin", "-o", "{tmp}/x.bin"], "are one file"),
     "merged into no format": (["merge", "{tmp}/good.bin", "-o", "{tmp}/x.xyz"], "cannot tell the format of "),
     "a slice of no format": (["slice", "{tmp}/absent.bin", "-o", "{tmp}/x.xyz"], "cannot tell the format of "),
     "a slice by no such kernel": (
@@ -215,7 +215,7 @@ WRONG = {
         ("{good} -o {tmp}/x.pftrace --clock utc", "'utc' is not one of"),
         ("{good} -o {tmp}/x.pftrace --table kernels", "choose .csv"), ("{good} -o {tmp}/x.csv --table warps", "warps"),
         ("{good} -o {tmp}/x.sqlite --compress zstd", "choose .pftrace"),
-        ("{good} -o {tmp}/x.csv --capture", "cannot carry"),
+        ("{good} -o {tmp}/kernels.csv --capture", "cannot carry"),
         ("{good} -o {tmp}/x.pftrace --by stack", "choose .folded"),
         ("{good} -o {tmp}/x --format gif", "no format 'gif'"),
         ("{good} -o {tmp}/x.pftrace --end 1.5.2", "1.5"), ("{good} -o {tmp}/x.pftrace --start @x", "@x"),

@@ -43,8 +43,10 @@ def report(name: str) -> Statistic:
     """The statistic of this name. Raises :class:`cutrace.CutraceError` if there is none."""
     known = statistics().get(name)
     if known is None:
-        all_of_them = "`cutrace stats --list-reports` lists all."
-        hint = did_you_mean(name, statistics(), all_of_them)
+        hint = "`cutrace stats --list-reports` lists all"
+        similar = did_you_mean(name, statistics(), "")
+        if similar:
+            hint = f"{similar} {hint}"
         raise CutraceError(f"there is no report {name!r}: {hint}")
     return known
 

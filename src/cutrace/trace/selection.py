@@ -124,9 +124,10 @@ class Selection:
 def refuse_empty(trace: Trace) -> NoReturn:
     """Raise the error for a selection without rows. Tables of facts and the marks around tests are not counted."""
     duration = format_duration(trace.end - trace.start)
-    span = f"{duration}, from {trace.start} to {trace.end} ns"
+    span = f"{duration}, from @{trace.start} to @{trace.end}"
     raise CutraceError(
-        f"nothing is selected: no row meets all conditions, and the trace spans {span}. Change them."
+        f"nothing is selected: no row meets all conditions. The trace spans {span}; `cutrace info` shows its processes "
+        "and GPUs"
     )
 
 
