@@ -382,7 +382,8 @@ class Attempt(Tracer):
         failures = self.context.failures.get(self._cause, {case.nodeid: None})
         first = next(iter(failures))
         if first != case.nodeid:
-            self.summed_up = len(failures) >= NAMED
+            count = len(failures)
+            self.summed_up = count >= NAMED
             return repeated_failure(case, argument(first, self.context.config))
         self._tell_of_left_threads()
         self.added = self._added(case)

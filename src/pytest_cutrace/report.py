@@ -365,10 +365,11 @@ class Reporter:
         notes = list(self._notes)
         cases = tuple(self._cases.values())
         if self._refusal:
-            note = f"nothing was traced: {self._refusal}"
-            if self._settings.update is not None and not self._earlier:
-                note += "; no golden file was written"
-            notes.insert(0, note)
+            notes.insert(0, f"nothing was traced: {self._refusal}")
+            # Changes of an interrupted update are still written.
+            interrupted = self._earlier
+            if self._journal and not interrupted:
+                notes.append("no golden file was written")
         else:
             ran = [case for case in cases if case.outcome != "skipped"]
             if ran and not any(case.values for case in ran):

@@ -45,7 +45,7 @@ def test_no_driver(recorded: Suite) -> None:
     assert f"unverified 2 {why}" in done.words
     assert "no golden file" not in done.output
     updated = recorded.run("--cutrace", "--cutrace-update", gpu=False)
-    assert f"nothing was traced: {why}; no golden file was written" in updated.output
+    assert "no golden file was written" in updated.output
     distributed = recorded.run("--cutrace", "-n", "2", gpu=False, plugins=("xdist",))
     assert f"cutrace: nothing can be traced: {why}" in distributed.output.splitlines()
     assert f"unverified 2 {why}" in distributed.words
