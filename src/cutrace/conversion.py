@@ -122,9 +122,6 @@ def check_destination(
     """Return the exporter for the output. Raise :class:`CutraceError` when no trace, or no such table, can be written
     there, or when that would replace one of the sources, before any work is done."""
     exporter = plugins.exporter(destination, format)
-    if exporter.name == "csv":
-        from .exporters.csvfile import table_of
-
-        table_of(destination, table)
+    exporter.refuse(destination, table)
     check_output(destination, sources, folder=exporter.folder)
     return exporter

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from support import cutrace, on_a_terminal, recorded
+from support import cutrace, on_a_terminal, recorded, refused
 
 
 def test_one_line_says_what_was_recorded(tmp_path):
@@ -95,6 +95,16 @@ def test_an_ending_of_no_format_is_refused_before_the_command_runs(tmp_path, nam
     assert done.returncode == 2
     assert sentence in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_package_is_named_before_the_command_runs(tmp_path):
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (packages / "pyarrow.py").write_text("raise ImportError\n")
+    env = {"PYTHONPATH": str(packages)}
+    done = cutrace("record", "-o", "run.parquet", "--", "touch", "ran", cwd=tmp_path, env=env)
+    refused(done, "Parquet needs pyarrow: install it with `pip install pyarrow`")
+    assert [one.name for one in tmp_path.iterdir()] == ["packages"]
 
 
 def test_dumps_of_a_recording_that_is_converted_are_captures(tmp_path):

@@ -48,6 +48,8 @@ class Request:
 
 
 Write = Callable[[Trace, Path, Request], None]
+#: Raises :class:`cutrace.CutraceError` if no trace, or no table of the name given, can be written to a path.
+Check = Callable[[Path, str | None], object]
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class Exporter:
     """An exporter for one format, selected by the ending of the output (``suffixes``).
 
     ``write`` is a function that writes a trace to a new path, or its name as ``module:function``, which is imported on
-    use. It raises :class:`cutrace.CutraceError` for a request that it does not support. With ``folder`` the output is a
-    folder.
+    use. It raises :class:`cutrace.CutraceError` for a request that it does not support. ``check``
+    is given likewise, and is called before work is done for the output. With ``folder`` the output is a folder.
     """
 
     name: str
@@ -64,13 +66,25 @@ class Exporter:
     suffixes: tuple[str, ...]
     write: str | Write
     folder: bool = False
+    check: str | Check | None = None
 
     def __call__(self, trace: Trace, path: Path, request: Request) -> None:
-        write = self.write
-        if isinstance(write, str):
-            module, _, function = write.partition(":")
-            write = cast(Write, getattr(import_module(module), function))
+        write = cast(Write, _function(self.write))
         write(trace, path, request)
+
+    def refuse(self, path: Path, table: str | None) -> None:
+        """Raise :class:`cutrace.CutraceError` if no trace, or no such table, can be written to a path."""
+        if self.check is not None:
+            check = cast(Check, _function(self.check))
+            check(path, table)
+
+
+def _function(given: object) -> object:
+    """A function, or the one of the name ``module:function``."""
+    if not isinstance(given, str):
+        return given
+    module, _, name = given.partition(":")
+    return getattr(import_module(module), name)
 
 
 def write_capture(trace: Trace, path: Path, request: Request) -> None:
@@ -92,12 +106,14 @@ EXPORTERS = (
         (".parquet",),
         "cutrace.exporters.parquet:write",
         folder=True,
+        check="cutrace.exporters.parquet:check",
     ),
     Exporter(
         "csv",
         "one table as text",
         (".csv", ".csv.gz"),
         "cutrace.exporters.csvfile:write",
+        check="cutrace.exporters.csvfile:table_of",
     ),
     Exporter(
         "chrome",

@@ -35,10 +35,15 @@ _RISING = frozenset(("start", "end", "time", "correlation"))
 _UNREADABLE = next(n for n in LOSS_REASONS if LOSS_REASONS[n][0] == "unreadable")
 
 
+def check(path: Path, table: str | None) -> None:
+    """Raise :class:`CutraceError` if pyarrow is not installed."""
+    _arrow()
+
+
 def write(trace: Trace, path: Path, request: Request) -> None:
     """Write a trace as a folder of Parquet files. Memory does not grow with the trace. Raises :class:`CutraceError` if
     pyarrow is not installed."""
-    _arrow()
+    check(path, None)
     path.mkdir(mode=0o700)
     _write_processes(trace, path)
     # Losses come last, because reading the other tables finds damaged blocks.
