@@ -379,11 +379,10 @@ class Attempt(Tracer):
         """The lines with which the test fails."""
         case = self._case(state=State.GATED)
         self._cause = cause_of(case)
-        failures = self.context.failures.get(self._cause, {case.nodeid: None})
-        first = next(iter(failures))
+        failures = self.context.failures[self._cause]
+        first = next(iter(failures), case.nodeid)
         if first != case.nodeid:
-            count = len(failures)
-            self.summed_up = count >= NAMED
+            self.summed_up = len(failures) >= NAMED
             return repeated_failure(case, argument(first, self.context.config))
         self._tell_of_left_threads()
         self.added = self._added(case)
@@ -487,7 +486,7 @@ class Attempt(Tracer):
         self.captures.release(self.runs)
         if self._cause and self.outcome == "failed":
             # Tests that are expected to fail show no block to refer to.
-            self.context.failures.setdefault(self._cause, {})[case.nodeid] = None
+            self.context.failures[self._cause][case.nodeid] = None
         return case
 
     def _skip_partly(self) -> None:

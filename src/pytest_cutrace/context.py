@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ class SessionContext:
         self._in_rootdir = functools.cache(self._is_in_rootdir)
         self.relative = functools.cache(self._relative)
         #: The ids of the failed tests of each cause in this process, in the order of their failures.
-        self.failures: dict[str, dict[str, None]] = {}
+        self.failures = defaultdict[str, dict[str, None]](dict)
         #: The tests whose artifacts are kept, by cause.
         self._kept: dict[str, set[str]] = {}
 

@@ -362,23 +362,8 @@ class Reporter:
         return list(arguments)
 
     def _report(self) -> SessionReport:
-        notes = list(self._notes)
         cases = tuple(self._cases.values())
-        if self._refusal:
-            notes.insert(0, f"nothing was traced: {self._refusal}")
-            # Changes of an interrupted update are still written.
-            interrupted = self._earlier
-            if self._journal and not interrupted:
-                notes.append("no golden file was written")
-        else:
-            ran = [case for case in cases if case.outcome != "skipped"]
-            if ran and not any(case.values for case in ran):
-                notes.insert(
-                    0,
-                    "no GPU work of tests was seen: start processes of tests with this process's environment",
-                )
-            elif cases and not ran:
-                notes.insert(0, "nothing was traced: all tests were skipped")
+        notes = [*self._on_tracing(cases), *self._notes]
         return SessionReport(
             cases,
             header=self._header,
@@ -390,6 +375,21 @@ class Reporter:
             notes=tuple(notes),
             account=self._account.line(),
         )
+
+    def _on_tracing(self, cases: Sequence[Case]) -> Iterator[str]:
+        """Say why nothing was traced, if so."""
+        if self._refusal:
+            yield f"nothing was traced: {self._refusal}"
+            updating = self._settings.update is not None
+            if updating and not self._earlier:
+                yield "no golden file was written"
+            return
+        ran = [case for case in cases if case.outcome != "skipped"]
+        if not ran:
+            if cases:
+                yield "nothing was traced: all tests were skipped"
+        elif not any(case.values for case in ran):
+            yield "no GPU work of tests was seen: start processes of tests with this process's environment"
 
     def _write(self, report: SessionReport, kind: str, destination: Path) -> None:
         # Paths of artifacts are relative to the session's folder; make them relative to the report's.
