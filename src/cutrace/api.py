@@ -286,9 +286,10 @@ def diff(
 
     # In threads: reading and counting run in NumPy, which releases Python's lock.
     with ThreadPoolExecutor(2) as pool:
-        of_before, of_after = pool.map(collected, (before, after))
-    sides = compare_captures(of_before[0], of_after[0], rules)
-    return Diff(sides, (of_before[1], of_after[1]))
+        sides = pool.map(collected, (before, after))
+        (earlier, notes_before), (later, notes_after) = sides
+    comparison = compare_captures(earlier, later, rules)
+    return Diff(comparison, (notes_before, notes_after))
 
 
 @checked

@@ -121,8 +121,8 @@ NO_SAMPLE = Sample([], np.zeros((3, 0, 0)), np.zeros(0, bool))
 
 
 def clock_errors(clocks: np.ndarray, samples: Sequence[Sample]) -> np.ndarray:
-    """How far (ns) the clock of each part is ahead of the median of the clocks that it can be compared with. 0 if there
-    are none. ``clocks`` has the number of the clock of each part."""
+    """How far (ns) the clock of each part is ahead of the median of the clocks that it can be compared with; 0 for a
+    clock that no other can be compared with. ``clocks`` has the number of the clock of each part."""
     count = int(clocks.max(initial=-1)) + 1
     # Least squares: with these errors, the differences that remain within groups are smallest.
     matrix = np.zeros((count, count))

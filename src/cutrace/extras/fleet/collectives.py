@@ -452,7 +452,7 @@ def _sums(
     calls: Records,
 ) -> tuple[int, int, float | None, int, int | None, float | None]:
     """The waits (ns) and the time (ns) of some calls, the share of the waits in the time, the number of calls, their
-    bytes, and the bus bandwidth (bytes/s). The last two are None if the size of any call is unknown."""
+    bytes, and the bus bandwidth (bytes/s). A call of unknown size makes the last two None."""
     waits = int(calls.waits.sum())
     time = int(calls.time.sum())
     size = None

@@ -183,7 +183,7 @@ class _Tables:
         return f"<section>{top}\n{table}</section>"
 
     def _shares(self, heat: Heat) -> list[str]:
-        """The share of a source in the first metric, as a sentence; empty if there is none."""
+        """A list with a sentence on the share of a source in the first metric; empty without metrics or counts."""
         if not self._metrics:
             return []
         metric = self._metrics[0]

@@ -80,7 +80,7 @@ class SampledLine:
 
     @property
     def stall(self) -> str:
-        """The most frequent stall reason except :data:`SELECTED`; "" if there is none."""
+        """The most frequent stall reason except :data:`SELECTED`; "" without such a reason."""
         for name in self.stalls:
             if name != SELECTED:
                 return name
