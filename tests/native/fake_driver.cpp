@@ -581,13 +581,14 @@ EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32
     load_module_of(name);
     if (capture(stream, name)) return 0;
     Launch told(call, name, grid, block, stream);
-    {
+    launching = {name, duration, 0};
+    told.begin();
+    // Not before: a launch of another thread that a profiler waited for does not count.
+    if (const unsigned further = std::exchange(awaited_launches, 0)) {
       const Lock lock(gpu().mutex);
-      const unsigned further = std::exchange(awaited_launches, 0);
-      launching = {name, duration, further != 0 ? gpu().launched[awaited] + further : 0};
+      launching.awaited_launches = gpu().launched[awaited] + further;
     }
     const std::uint64_t enough = launching.awaited_launches;
-    told.begin();
     if (flags & kFakeFails) {
       told.end(CUDA_ERROR_INVALID_VALUE);
       launching = {};
