@@ -202,7 +202,9 @@ def test_every_output_that_sums_by_range_says_how_much_of_the_gpu_time_has_one(t
     for name in ("a.pftrace", "a.folded", "a.speedscope.json", "a.pb.gz"):
         assert _says("convert", capture, "-o", tmp_path / name, expected) == [True], name
     assert decode(tmp_path / "a.pftrace").attributes["cutrace.ranges"] == expected
-    assert _says("slice", capture, "--nvtx", "backward", "-o", tmp_path / "a.bin", expected) == [True]
+    assert _says(
+        "slice", capture, "--nvtx", "backward", "-o", tmp_path / "a.bin", f"in the whole trace, {expected}"
+    ) == [True]
     assert cutrace.flame(capture).coverage == expected
     assert expected in cutrace.flame(capture)._repr_html_()
     cutrace.view(capture, tmp_path / "a.html")

@@ -723,6 +723,7 @@ def test_a_stream_without_a_name_is_known_by_its_id(tmp_path):
         ({"test": ["t.py::x"]}, "no test t.py::x: it has none"),
         ({"process": ["9"]}, "no process 9: there is program, 100"),
         ({"gpu": ["GPU-ff"]}, "no GPU GPU-ff"),
+        ({"gpu": ["3"]}, "no GPU 3: there is 0"),
         ({"stream": ["copies"]}, "no stream copies: it has none"),
         ({"kernel": ["kernel::gem"]}, "no kernel kernel::gem: did you mean kernel::gemm"),
         ({"kernel": ["/(/"]}, "not a regular expression"),

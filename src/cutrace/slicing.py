@@ -426,15 +426,19 @@ def _by_number(trace: Trace, pattern: str) -> set[tuple[int, int]]:
 def _devices(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]]:
     names_of: list[tuple[tuple[int, int], str, str]] = []
     known: list[str] = []
+    labels = {ordinal: str(ordinal) for ordinal in trace.contexts["device"].tolist()}
     for row in trace.devices:
         device = (int(row["process"]), int(row["device"]))
         uuid = uuid_text(bytes(row["uuid"]))
         name = trace.strings[row["name"]]
         names_of.append((device, uuid, name))
+        labels[device[1]] = f"{device[1]} ({name})"
         known += (uuid, name)
 
     def find(pattern: str) -> set[tuple[int, int]]:
         by_number = _by_number(trace, pattern)
+        if by_number and labels and int(pattern) not in labels:
+            _missing("GPU", [pattern], labels.values())
         if by_number:
             return by_number
         matches = matcher(pattern)

@@ -40,6 +40,7 @@ def test_every_verb_has_help(verb):
     done = cutrace(verb, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"Usage: cutrace {verb}")
+    assert "docs/" not in done.stdout  # a wheel has no such folder
 
 
 def test_the_version_is_that_of_the_package():
@@ -233,7 +234,7 @@ WRONG = {
         ("{good} -o {tmp}/x.pdf", "name a file that ends in"), ("{good} --report gpu_sum --short 1us", "--short"),
     ],
     "slice": [
-        ("{good} -o {tmp}/x.bin --index x", "x"), ("{good} -o {tmp}/x.bin --gpu 7", "nothing is selected"),
+        ("{good} -o {tmp}/x.bin --index x", "x"), ("{good} -o {tmp}/x.bin --gpu 7", "no GPU 7: there is 0 (NVIDIA"),
         ("{good} -o {tmp}/x.bin --stream 9", "nothing is selected"), ("{good} -o {tmp}/x.bin --process x", "x"),
         ("{good} -o {tmp}/x.bin --test x", "x"), ("{good} -o {tmp}/x.bin --nvtx x", "x"),
         ("{good} -o {tmp}/x.bin --tables warps", "warps"), ("{good} -o {tmp}/x.bin --without warps", "warps"),

@@ -20,6 +20,12 @@ def test_a_slice_is_written_and_described(tmp_path):
     assert first < last
 
 
+def test_the_share_of_ranges_is_that_of_the_whole_trace(tmp_path):
+    training_steps(tmp_path / "run.bin", steps=3)
+    done = run("slice", "run.bin", "-o", "s.bin", "--nvtx", "step 1", cwd=tmp_path)
+    assert "cutrace: in the whole trace, GPU time by range: " in done.stderr
+
+
 def test_conditions_may_be_repeated_and_tables_listed(tmp_path):
     training_steps(tmp_path / "run.bin", steps=3)
     options = ["--nvtx", "step 0", "--nvtx", "step 2", "--tables", "kernels, nvtx_ranges", "--stream", "7", "-q"]

@@ -92,7 +92,7 @@ def slice(
 
     GPU work goes with its launch: a range or a test keeps the work launched in it, whenever that ran. Conditions on GPU
     work keep the calls that launched it and the ranges around these. Without conditions everything is kept but
-    unreferenced strings. docs/internals/slicing.md has the rules.
+    unreferenced strings. The documentation of cutrace has the rules, on the page Slicing.
     """
     from ..exporters.base import Request
     from ..slicing import Conditions, cut
@@ -109,4 +109,4 @@ def slice(
         sentences = f": {'; '.join(done.sentences)}" if done.sentences else ""
         say_written(output, f", {done.rows:,} of {done.total:,} rows{sentences}")
         if done.coverage:
-            say(done.coverage)
+            say(f"in the whole trace, {done.coverage}")

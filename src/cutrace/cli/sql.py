@@ -41,8 +41,8 @@ def sql(
     \b
     cutrace sql run.bin 'select name, sum(duration) from kernels group by 1'
 
-    Times are in ns. `show tables` lists the tables, `describe kernels` the columns of one. docs/reference/tables.md
-    has examples.
+    Times are in ns. `show tables` lists the tables, `describe kernels` the columns of one. The documentation of
+    cutrace has examples, on the page Tables and columns.
     """
     from ..outputs import check_output
     from ..queries import answered, tables_of
