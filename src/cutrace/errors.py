@@ -13,6 +13,16 @@ class BadCapture(CutraceError):
     """A file that is not a capture, or holds no usable block."""
 
 
+def cannot_read(path: object, error: OSError, what: str = "") -> str:
+    """The sentence for a file that cannot be read; ``what`` describes it. A shell passes a pattern without a match on
+    as it is."""
+    if isinstance(error, FileNotFoundError) and "*" in str(path):
+        return f"no file matches {path}. Check the pattern and its folder."
+    return (
+        f"cannot read {what}{path}: {error.strerror}. Check its name and permissions."
+    )
+
+
 def did_you_mean(
     word: str, known: Iterable[str], otherwise: str, *, most: int = 3
 ) -> str:

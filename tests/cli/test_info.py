@@ -8,6 +8,8 @@ from datetime import datetime, timezone
 
 from captures import ORIGIN, Capture
 from cutrace.runbin import Writer
+from cutrace.runbin.blocks import Damage
+from cutrace.trace.quality import Quality
 from support import cutrace, on_a_terminal, rows, small_capture
 
 
@@ -90,6 +92,11 @@ def test_what_is_missing_is_said(tmp_path):
     assert "7 records that CUPTI dropped" in text
     assert "CUPTI is used by another tool" in text
     assert "torn" in text
+
+
+def test_a_damage_of_one_row_is_said_in_the_singular():
+    quality = Quality({}, (), (Damage(64, 1, "torn", rows=1),), (), ())
+    assert list(quality.sentences()) == ["torn at byte 64 (1 byte, 1 row)"]
 
 
 def test_the_page_for_people_has_processes_gpus_and_tables(tmp_path):

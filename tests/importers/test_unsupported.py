@@ -54,6 +54,14 @@ def test_a_file_says_what_it_is(tmp_path: Path, content: bytes, said: str) -> No
         cutrace.load(path)
 
 
+@pytest.mark.parametrize("name", ["run.nsys-rep", "run.qdrep"])
+@pytest.mark.parametrize("content", [b"\x01\x02" * 100, b"text", gzip.compress(b"", mtime=0)])
+def test_a_report_of_nsight_systems_is_known_by_its_name(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(cutrace.BadCapture, match="export it with `nsys export --type sqlite`"):
+        cutrace.load(tmp_path / name)
+
+
 def test_what_is_nothing_known_is_no_capture(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"\x01\x02" * 100)
     with pytest.raises(cutrace.BadCapture, match=r"is not a run\.bin capture"):

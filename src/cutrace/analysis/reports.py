@@ -47,6 +47,8 @@ def report(name: str) -> Statistic:
         similar = did_you_mean(name, statistics(), "")
         if similar:
             hint = f"{similar} {hint}"
+        if "," in name:
+            hint = "give each report an option --report of its own"
         raise CutraceError(f"there is no report {name!r}: {hint}")
     return known
 

@@ -21,6 +21,21 @@ from .output import say
 from .record import KINDS_OF_ACTIVITY, check_name, summarize
 
 
+class _Pid(click.IntRange):
+    """The id of a process."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        if isinstance(value, str) and not value.isdigit():
+            self.fail(
+                f"{value!r} is not a process id: see `cutrace ps`, or start a program with `cutrace record`",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
 @click.command(epilog=KINDS_OF_ACTIVITY)
 @options.output(
     "Capture to write (.bin), or a trace in any format of `cutrace convert`, named as for `cutrace record`.",
@@ -38,7 +53,7 @@ from .record import KINDS_OF_ACTIVITY, check_name, summarize
     help="Begin a recording of --for each TIME, e.g. 60s, and write run-1.bin, run-2.bin, ..., until Ctrl-C.",
 )
 @options.recording("attach")
-@click.argument("pid", type=click.IntRange(min=1))
+@click.argument("pid", type=_Pid(min=1))
 def attach(
     pid: int,
     output: Path,

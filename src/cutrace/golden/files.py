@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..analysis.definitions import METRICS, Metric, MetricClass
-from ..errors import CutraceError, did_you_mean
+from ..errors import CutraceError, cannot_read, did_you_mean
 from ..outputs import write_text
 from .codes import is_code
 from .model import (
@@ -121,9 +121,7 @@ def read(path: Path, *, module: str | None = None) -> Module:
             )
         data = path.read_bytes()
     except OSError as error:
-        raise CutraceError(
-            f"cannot read the golden file {path}: {error.strerror}. Check its name and permissions."
-        ) from None
+        raise CutraceError(cannot_read(path, error, "the golden file ")) from None
     try:
         source = data.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:

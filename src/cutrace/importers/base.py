@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Literal, Protocol, cast
 import numpy as np
 import zstandard
 
-from ..errors import BadCapture
+from ..errors import BadCapture, cannot_read
 from ..outputs import concatenate
 from ..runbin import TABLES, Writer
 
@@ -75,9 +75,7 @@ class SourceFile:
                     head += piece
             return replace(source, head=head)
         except OSError as error:
-            raise BadCapture(
-                f"cannot read {path}: {error.strerror}. Check its name and permissions."
-            ) from None
+            raise BadCapture(cannot_read(path, error)) from None
 
     def open(self) -> BinaryIO:
         """Open the file for reading, unpacked. Reading raises one of :data:`DAMAGED` where it is damaged."""

@@ -11,12 +11,13 @@ from .base import Import, SourceFile
 from .chrome import without_mark
 from .tables_sqlite import MAGIC, SqliteTables
 
+_OF_NSYS = "is a report of Nsight Systems: export it with `nsys export --type sqlite`"
+#: Endings of such reports.
+_REPORTS_OF_NSYS = frozenset((".nsys-rep", ".qdrep"))
+
 #: The format of a file and what to do, by its first bytes.
 _KNOWN: tuple[tuple[bytes, str], ...] = (
-    (
-        b"NVIDIA Tegra Profiler Report",
-        "is a report of Nsight Systems: export it with `nsys export --type sqlite`",
-    ),
+    (b"NVIDIA Tegra Profiler Report", _OF_NSYS),
     (
         b"NVR\x00",
         "is a report of Nsight Compute, which has no timeline: record one with `cutrace record`",
@@ -107,6 +108,8 @@ def _is_parquet_of_cutrace(source: SourceFile) -> bool:
 
 def _explanation(source: SourceFile) -> str:
     head = without_mark(source.head)
+    if source.path.suffix in _REPORTS_OF_NSYS:
+        return _OF_NSYS
     if source.packed and not source.head:
         return (
             f"is compressed with {source.packed}, and empty or damaged: create it again"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import CutraceError
+from ..errors import CutraceError, cannot_read
 from ..outputs import write_text as write
 from .model import Case, SessionReport
 
@@ -58,8 +58,11 @@ def _made(make: Callable[[dict[str, Any]], Any], path: Path, kind: str) -> Any:
     try:
         data = json.loads(path.read_text("utf-8"))
     except OSError as error:
+        raise CutraceError(cannot_read(path, error)) from None
+    except UnicodeDecodeError:
         raise CutraceError(
-            f"cannot read {path}: {error.strerror}. Check its name and permissions."
+            f"{path} is not a {kind} but a binary file: name a JSON file that cutrace wrote; "
+            "`cutrace diff` compares captures"
         ) from None
     except ValueError as error:
         raise CutraceError(

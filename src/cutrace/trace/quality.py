@@ -137,9 +137,9 @@ class Quality:
         for damage in self.damage:
             sentence = damage.reason
             if damage.size:
-                extent = f"{damage.size:,} bytes"
+                extent = count_of(damage.size, "byte")
                 if damage.rows:
-                    extent += f", {damage.rows:,} rows"
+                    extent += f", {count_of(damage.rows, 'row')}"
                 sentence += f" at byte {damage.offset:,} ({extent})"
             yield sentence
         yield from self.notes

@@ -82,12 +82,13 @@ def test_transfers_between_two_ranks_and_other_kernels_do_not_count(tmp_path):
     assert [list(report.rows) for report in collectives(paths, tmp_path / "out").reports] == [[], [], [], []]
 
 
-def test_a_rank_that_began_to_record_later_is_said_and_matched_by_time(tmp_path):
+@pytest.mark.parametrize(("later", "has"), [(2, "6 calls"), (7, "1 call")])
+def test_a_rank_that_began_to_record_later_is_said_and_matched_by_time(tmp_path, later, has):
     calls = [(1_000_000 * n, 1_000_000 * n + 1_000) for n in range(1, 9)]
-    paths = [rank(tmp_path / f"rank{n}.bin", calls[2:] if n == 3 else calls) for n in range(4)]
+    paths = [rank(tmp_path / f"rank{n}.bin", calls[later:] if n == 3 else calls) for n in range(4)]
     result = collectives(paths, tmp_path / "out")
     assert result.sentences == [
-        f"rank 3: it has 6 calls of {REDUCE}, and others have 8: its first call counts as number 3"
+        f"rank 3: it has {has} of {REDUCE}, and others have 8: its first call counts as number {later + 1}"
     ]
     assert {row["waited_ns"] for row in rows(result, 0)} == {0}
 

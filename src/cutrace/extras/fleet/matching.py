@@ -168,7 +168,9 @@ class Job:
         who = self.title(parts)
         if any(self.parts[part].incomplete for part in parts):
             who += INCOMPLETE
-        sentence = f"{number:,} calls of {calls.key.what} on {who} cannot be matched"
+        sentence = (
+            f"{count_of(number, 'call')} of {calls.key.what} on {who} cannot be matched"
+        )
         if others:
             sentence += f" with those on {self.title(others)}"
         self.sentences.append(f"{sentence}, so nothing is said about them")
@@ -321,7 +323,8 @@ class _MatchedCalls:
             if count == most or (parts is not None and part not in parts):
                 continue
             yield (
-                f"{self._job.parts[part].label}: it has {count:,} calls of {self.key.what}, and others have {most:,}: "
+                f"{self._job.parts[part].label}: it has {count_of(count, 'call')} of {self.key.what}, and others have "
+                f"{most:,}: "
                 f"its first call counts as number {first - earliest + 1:,}"
             )
 
