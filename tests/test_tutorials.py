@@ -142,7 +142,8 @@ def test_goldens_in_ci(reader: Reader) -> None:
     reader.write("pytest.ini", "[pytest]\naddopts = -p no:cacheprovider -p cutrace\n")
     reader.write(".gitignore", "/.cutrace/\n/bin/\n/site/\n")
     reader.run("git init -q")
-    assert reader.follow("ci.md") == {"python -m pytest -q --cutrace": 1}
+    shutil.copy(ROOT / "tests" / "data" / "torch_step.bin", reader.folder / "run.bin")
+    assert reader.follow("ci.md") == {"python -m pytest -q --cutrace": 1, "cutrace diff golden.toml slow.bin": 1}
     assert (reader.folder / "golden" / "tests" / "test_ops.toml").read_text().count("isnan") == 1
 
 
