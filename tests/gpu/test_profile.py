@@ -84,9 +84,9 @@ def test_launches_inside_graphs_are_left_out_and_said(
     assert "left out: 1 launch inside CUDA graphs" in profiled[0].stderr
 
 
-#: Kernels that change all kinds of memory while three threads launch continuously.
+#: Kernels that change memory while three threads launch continuously: managed memory if there is an argument.
 CHANGES = r"""
-import ctypes, cupy, json, threading, time
+import ctypes, cupy, json, sys, threading, time
 
 module = cupy.RawModule(code='''
 extern "C" __global__ void changes(float* device, int* pinned, int* managed) {
@@ -97,7 +97,7 @@ extern "C" __global__ void noise(float* x) { x[threadIdx.x + blockIdx.x * blockD
 changes, noise = map(module.get_function, ("changes", "noise"))
 device = cupy.zeros(1, cupy.float32)
 pinned = cupy.cuda.alloc_pinned_memory(64)
-managed = cupy.cuda.malloc_managed(64)
+managed = (cupy.cuda.malloc_managed if sys.argv[1:] else cupy.cuda.alloc)(64)
 managed.memset(0, 64)
 host = ctypes.cast(pinned.ptr, ctypes.POINTER(ctypes.c_int))
 host[0] = 0
@@ -127,8 +127,9 @@ over = True
 for thread in threads:
     thread.join()
 cupy.cuda.Device().synchronize()
-there = ctypes.cast(managed.ptr, ctypes.POINTER(ctypes.c_int))
-print("computed", json.dumps([float(device[0]), host[0], there[0], noises]))
+there = ctypes.c_int()
+cupy.cuda.runtime.memcpy(ctypes.addressof(there), managed.ptr, 4, cupy.cuda.runtime.memcpyDeviceToHost)
+print("computed", json.dumps([float(device[0]), host[0], there.value, noises]))
 """
 #: A kernel that waits for a kernel of another thread.
 INTERLOCKED = r"""
@@ -157,22 +158,30 @@ waiting.join()
 """
 
 
-def profile_with_caches(folder: Path, caches: str, kernel: str, program: str) -> subprocess.CompletedProcess[str]:
+def profile_with_caches(
+    folder: Path, caches: str, kernel: str, program: str, *arguments: str
+) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("cupy")
     command = [sys.executable, "-m", "cutrace", "profile", "--metrics", "speed-of-light,memory", "--caches", caches,
-               "--kernel", kernel, "--format", "csv", "--", sys.executable, "-c", program]  # fmt: skip
+               "--kernel", kernel, "--format", "csv", "--", sys.executable, "-c", program, *arguments]  # fmt: skip
     environment = os.environ | {"CUTRACE_PROFILE_PATIENCE_MS": "2000"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
 
 
-@pytest.mark.parametrize(("caches", "state"), [("flush", 1), ("keep", 2)])
-def test_what_a_program_computes_is_the_same_beside_other_threads(tmp_path: Path, caches: str, state: int) -> None:
-    done = profile_with_caches(tmp_path, caches, "changes", CHANGES)
+@pytest.mark.parametrize(
+    ("caches", "arguments", "state"),
+    [("flush", [], 1), ("keep", [], 2), ("flush", ["managed"], 2)],
+)
+def test_what_a_program_computes_is_the_same_beside_other_threads(
+    tmp_path: Path, caches: str, arguments: list[str], state: int
+) -> None:
+    done = profile_with_caches(tmp_path, caches, "changes", CHANGES, *arguments)
     assert done.returncode == 0, done.stderr
     computed = [line for line in done.stdout.splitlines() if line.startswith("computed")]
     assert computed == ["computed [3.0, 3, 3, [true, true, true]]"] * 2
     counted = {(row["correlation"], row["caches"]) for row in rows(tmp_path / "run.bin")}
     assert [each for _, each in counted] == [state] * 3
+    assert ("the caches were kept: the program uses memory" in done.stderr) == bool(arguments)
 
 
 @pytest.mark.parametrize("caches", ["flush", "keep"])
