@@ -50,7 +50,7 @@ _TYPES_OF_INFO: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("driver", "name", "capture_range"), (str,)),
     **dict.fromkeys(("cupti_version", "driver_version", "runtime_version"), (int, str)),
     **dict.fromkeys(("options", "tables", "import", "merged", "environment"), (dict,)),
-    "nvtx": (bool,),
+    **dict.fromkeys(("nvtx", "from_start"), (bool,)),
 }
 _TEXTS_OF_INFO = frozenset(("command", "kinds", "notes", "dumped_because"))
 

@@ -143,6 +143,11 @@ class Process:
         return "ended" in self.info
 
     @property
+    def from_start(self) -> bool:
+        """Whether its capture has all that it did on the GPU from its start, but for losses."""
+        return bool(self.info.get("from_start", False))
+
+    @property
     def capture_range(self) -> str:
         """What opened its windows: ``profiler`` or ``nvtx:NAME``. "" when all of the process was recorded."""
         asked = self.info.get("options", {}).get("capture_range", "")

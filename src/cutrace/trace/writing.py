@@ -86,6 +86,7 @@ def _description(process: Process, notes: tuple[str, ...]) -> dict[str, Any]:
     info = dict(process.info)
     info.pop("format", None)
     info.pop("tables", None)
+    info.pop("from_start", None)
     if process.windows:
         info["windows"] = process.times_of_windows
     info["pid"] = process.pid

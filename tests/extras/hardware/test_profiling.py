@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,83 @@ def test_a_launch_gets_the_values_of_its_own_process(runs: Runs) -> None:
         (pid,) = {trace.processes[row["process"]].pid for row in trace.kernel_metrics}
         (mine,) = (row for row in trace.kernels if trace.processes[row["process"]].pid == pid)
         assert trace.launches[mine["launch"]]["grid_x"] == 9
+
+
+THREE = """
+import fakegpu, os
+with open("runs", "a") as file:
+    file.write("run ")
+for name, grid in (("axpy", 1), ("other", 2), ("axpy", 3)):
+    fakegpu.launch(name, grid=grid)
+fakegpu.synchronize()
+"""
+
+
+def record(runs: Runs, *options: str, program: str = THREE, output: str = "recorded.bin") -> None:
+    command = [sys.executable, "-m", "cutrace", "record", *options, "-o", output, "--", sys.executable, "-c", program]
+    subprocess.run(command, cwd=runs.folder, env=runs.environment, check=True, capture_output=True, timeout=60)
+
+
+def test_a_recording_takes_the_place_of_the_first_run(runs: Runs) -> None:
+    record(runs)
+    done = runs("--recorded", "recorded.bin", "--kernel", "axpy", "--skip", "1", program=THREE)
+    assert done.returncode == 0, done.stderr
+    assert (runs.folder / "runs").read_text() == "run " * 2
+    assert "first run took" not in done.stderr
+    with cutrace.load(runs.folder / "recorded.bin") as recorded, cutrace.load(runs.folder / "run.bin") as profiled:
+        assert profiled.kernels.tolist() == recorded.kernels.tolist()
+        assert set(profiled.kernel_metrics["correlation"].tolist()) == {recorded.kernels["correlation"][2]}
+        assert profiled.launches[profiled.kernels["launch"][2]]["grid_x"] == 3
+
+
+@pytest.mark.parametrize("how", ["sliced", "newest", "windows", "inside"])
+def test_a_recording_without_the_start_is_refused(runs: Runs, how: str) -> None:
+    program = THREE
+    if how == "sliced":
+        record(runs, output="whole.bin")
+        axpy = cutrace.Conditions(kernel="axpy")
+        cutrace.slice(runs.folder / "whole.bin", runs.folder / "recorded.bin", conditions=axpy)
+    elif how == "newest":
+        record(runs, "--last", "10s")
+    elif how == "windows":
+        program = "import nvtx\nwith nvtx.annotate('step'):\n " + THREE.strip().replace("\n", "\n ")
+        record(runs, "--capture-range", "nvtx:step", program=program)
+    else:
+        inside = f"import cutrace\nwith cutrace.record('recorded.bin'):\n exec({THREE!r})"
+        subprocess.run([sys.executable, "-c", inside], cwd=runs.folder, env=runs.environment, check=True, timeout=60)
+    (runs.folder / "runs").unlink()
+    done = runs("--recorded", "recorded.bin", program=program)
+    assert done.returncode == 2
+    assert "recorded.bin does not start with the program" in done.stderr
+    assert "record the whole program with `cutrace record`" in done.stderr
+    assert not (runs.folder / "runs").exists()
+    assert not (runs.folder / "run.bin").exists()
+
+
+def test_a_capture_with_metrics_is_no_first_run(runs: Runs) -> None:
+    assert runs("--kernel", "other", program=THREE).returncode == 0
+    done = runs("--recorded", "run.bin", "-o", "again.bin", program=THREE)
+    assert done.returncode == 2
+    assert "run.bin already has metrics: give the capture that `cutrace record` wrote" in done.stderr
+    assert not (runs.folder / "again.bin").exists()
+
+
+def test_the_recording_is_not_replaced(runs: Runs) -> None:
+    record(runs)
+    before = (runs.folder / "recorded.bin").read_bytes()
+    done = runs("--recorded", "recorded.bin", "-o", "recorded.bin", program=THREE)
+    assert done.returncode == 2
+    assert (runs.folder / "recorded.bin").read_bytes() == before
+
+
+def test_a_recording_of_another_program_gives_no_values(runs: Runs) -> None:
+    record(runs)
+    done = runs(
+        "--recorded", "recorded.bin", "--kernel", "axpy", program="import fakegpu\nfakegpu.launch('axpy', grid=9)"
+    )
+    assert done.returncode == 2
+    assert "no metrics for 1 launch with another grid or block in the second run" in done.stderr
+    assert "1 launch of the first run did not run in the second" in done.stderr
 
 
 HOLDS_CUPTI = "import os, fakegpu\nif 'CUTRACE_PROFILE' in os.environ: fakegpu.hold_cupti()\nfakegpu.init()\n"

@@ -157,6 +157,7 @@ def profile(
     skip: int = 0,
     count: int | None = None,
     caches: str | None = None,
+    recorded: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Profile:
     """Run a command twice: record it, then count hardware metrics of selected launches or of whole NVTX ranges. Writes
@@ -171,12 +172,13 @@ def profile(
     name of NVTX ranges to count instead of launches, each as a whole and in one pass; the default of ``metrics`` is
     then :data:`DEFAULT_OF_RANGES`. With ``caches`` ``flush``, the caches of the GPU are flushed before each pass of a
     launch or before each range; with ``keep`` they are not. The default is ``flush`` for launches and ``keep`` for
-    ranges. ``say`` receives progress messages. If the first run fails, nothing is written, and the result has its exit
-    status.
+    ranges. ``recorded`` is a capture of the same command, as ``cutrace record`` writes it: the command then runs
+    only once, and launches and times are those of this capture. ``say`` receives progress messages. If the first run
+    fails, nothing is written, and the result has its exit status.
 
     Raises :class:`CutraceError` if there is no GPU, its counters cannot be read, no launch or range is selected, the
-    first run lost launches, a metric is unknown, the metrics of ranges need several passes, or the command cannot be
-    run.
+    first run lost launches, ``recorded`` lacks the start of the program or already has metrics, a metric is unknown,
+    the metrics of ranges need several passes, or the command cannot be run.
     """
     if ranges is not None and (lines or kernel or nvtx):
         raise CutraceError(
@@ -187,7 +189,10 @@ def profile(
             "instructions are counted while the program runs: leave out --caches"
         )
     output = Path(output)
-    check_output(output, (), endings=(".bin",))
+    sources = []
+    if recorded is not None:
+        sources.append(recorded)
+    check_output(output, sources, endings=(".bin",))
     installed(_LIBRARY)
     if not lines:
         refused = counters_refused()
@@ -200,19 +205,18 @@ def profile(
             caches = "keep"
     done = Profile(config.names, config.units, caches)
     with scratch() as folder:
-        began = time.monotonic()
-        recording = record_command(command, folder / "run.bin", completed(Options()))
-        if recording.status or recording.output is None:
-            if recording.status:
-                reason = f"ended with {recording.status}"
-            else:
-                reason = "made no CUDA call that was recorded"
-            done.notes.append(
-                f"nothing was profiled: the command {reason} in its first run"
-            )
-            done.status = recording.status
-            return done
-        with load(recording.output) as trace:
+        first_run = None
+        if recorded is None:
+            began = time.monotonic()
+            first = _first_run(command, folder / "run.bin", done)
+            first_run = time.monotonic() - began
+            if first is None:
+                return done
+        else:
+            first = Path(recorded)
+        with load(first) as trace:
+            if recorded is not None:
+                _refuse_parts(trace, first)
             if ranges is not None:
                 counting = _count_ranges(trace, command, ranges, skip, count, done)
             else:
@@ -235,7 +239,6 @@ def profile(
                         config.passes,
                     )
                 counting.omitted = omitted
-            first_run = time.monotonic() - began
             for sentence in counting.sentences(len(config.names), first_run):
                 say(sentence)
             began = time.monotonic()
@@ -251,6 +254,34 @@ def profile(
     number = count_of(len(done.values), counting.what)
     say(f"{number} profiled; {others} took {took:.1f} s")
     return done
+
+
+def _first_run(command: Sequence[str], capture: Path, done: Profile) -> Path | None:
+    """Record a command without counters. Returns the capture, or None with a note if there is nothing to profile."""
+    recording = record_command(command, capture, completed(Options()))
+    if not recording.status and recording.output is not None:
+        return recording.output
+    reason = "made no CUDA call that was recorded"
+    if recording.status:
+        reason = f"ended with {recording.status}"
+    done.notes.append(f"nothing was profiled: the command {reason} in its first run")
+    done.status = recording.status
+    return None
+
+
+def _refuse_parts(trace: Trace, path: Path) -> None:
+    """Raise :class:`CutraceError` unless the capture of a first run has all launches and ranges, and no metrics."""
+    if trace.kernel_metrics.size or trace.instruction_metrics.size:
+        raise CutraceError(
+            f"{path} already has metrics: give the capture that `cutrace record` wrote"
+        )
+    working = np.union1d(trace.kernels["process"], trace.nvtx_ranges["process"])
+    for process in working.tolist():
+        if not trace.processes[process].from_start:
+            raise CutraceError(
+                f"{path} does not start with the program, so launches cannot be found in another run by their numbers: "
+                "record the whole program with `cutrace record`, and do not cut the capture"
+            )
 
 
 def _configured(metrics: str | None, *, lines: bool, of_ranges: bool) -> Config:
@@ -293,14 +324,14 @@ class _Counting:
     of: str = ""
     notes: list[str] = field(default_factory=list)
 
-    def sentences(self, metrics: int, first_run: float) -> Iterator[str]:
+    def sentences(self, metrics: int, first_run: float | None) -> Iterator[str]:
         """Yield the messages between the first run, which took ``first_run`` seconds, and the further runs."""
         yield from self.notes
         what = f"{self.of}{count_of(self.number, self.what)}"
-        yield (
-            f"counting {count_of(metrics, 'metric')} of {what} in {self.how}; "
-            f"the first run took {first_run:.1f} s"
-        )
+        counting = f"counting {count_of(metrics, 'metric')} of {what} in {self.how}"
+        if first_run is not None:
+            counting += f"; the first run took {first_run:.1f} s"
+        yield counting
         if self.omitted:
             yield f"left out: {count_of(self.omitted, self.what)} {self.why}"
 

@@ -76,6 +76,12 @@ _MAX_KERNELS = 5
     help="Flush the caches of the GPU before each pass of a launch or before each range, or keep their contents. By "
     "default launches flush them, and --ranges keeps them.",
 )
+@click.option(
+    "--recorded",
+    type=options.SOURCE,
+    metavar="FILE",
+    help="A capture of COMMAND by `cutrace record`, instead of the first run.",
+)
 @options.form(["table", "csv", "json", "markdown"])
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> int:
@@ -86,6 +92,9 @@ def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> in
     instructions, and COMMAND runs once more for each kernel. The times in the capture are those of the first run.
     --skip and --count apply to each process. COMMAND has to launch the same work in all runs. The exit status is that
     of COMMAND.
+
+    With --recorded COMMAND runs once: launches and times are those of a capture that `cutrace record` wrote, without
+    --capture-range, --last and --rotate.
 
     --ranges counts all GPU work in a range, CUDA graphs included, and replays nothing: its metrics have to fit into one
     pass.

@@ -102,6 +102,8 @@ void Recording::attach_cupti(bool before_cuda) {
     if (attached) writer_.use_cupti();
     JsonObject json;
     json.texts("kinds", kind_names(attached.value_or(0) | (nvtx::armed.load() != 0 ? bit(Kind::nvtx) : 0)));
+    // Launches can then be counted from 0. The parts of windows and of the newest rows do not have the first ones.
+    if (attached && before_cuda && !options_.records_windows() && !options_.keeps_newest()) json.raw("from_start", "true");
     if (source_.library().version != 0) {
       json.number("cupti_version", source_.library().version);
       json.text("cupti_path", source_.library().path);
