@@ -111,6 +111,7 @@ BAD = {
     "stats of a list of reports": (
         ["stats", "{tmp}/good.bin", "--report", "gpu_sum,idle_sum"], "give each report an option --report of its own",
     ),
+    "stats of a pattern": (["stats", "{tmp}/no*.bin"], "no file matches {tmp}/no*.bin. Check the pattern"),
     "a golden file by a pattern": (["diff", "{tmp}/no*.toml", "{tmp}/good.bin"], "no file matches {tmp}/no*.toml"),
     "a report by a pattern": (["report", "compare", "{tmp}/no*.json", "{tmp}/good.bin"], "no file matches {tmp}/no*"),
     "a kind of activity as in nsys": (["record", "--trace=cuda", "--", "true"], "No such option '--trace': --kinds"),

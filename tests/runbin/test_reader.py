@@ -221,8 +221,8 @@ def test_a_format_of_the_future_is_refused_with_the_next_step(tmp_path):
     [
         (b"", "is empty"),
         (b"hello, world\n" * 100, "is not a run.bin capture"),
-        (MAGIC, "cut off"),
-        (MAGIC + bytes(56), "cut off"),
+        (MAGIC, "is a capture that is cut off inside its first block"),
+        (MAGIC + bytes(56), "is a capture that is cut off inside its first block"),
         (b"\x00" * 5000, "is not a run.bin capture"),
     ],
 )

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .._native import crc32c
-from ..errors import BadCapture, CutraceError
+from ..errors import BadCapture, CutraceError, cannot_read
 from ..outputs import open_to_read, read_at
 from .blocks import HEADER_SIZE, MAGIC, BlockInfo, Damage, scan
 from .layout import (
@@ -79,14 +79,14 @@ class Reader:
         self.path = Path(path)
         try:
             self._fd = open_to_read(self.path)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if "*" in self.path.name:
+                raise BadCapture(cannot_read(self.path, error)) from None
             raise BadCapture(
                 f"cannot read {self.path}: No such file. Check its name, or {_MAKE_ONE}."
             ) from None
         except OSError as error:
-            raise BadCapture(
-                f"cannot read {self.path}: {error.strerror}. Check its name and permissions."
-            ) from None
+            raise BadCapture(cannot_read(self.path, error)) from None
         # Closes the file when the reader is collected without close().
         self._file = weakref.finalize(self, os.close, self._fd)
         try:
@@ -114,10 +114,10 @@ class Reader:
         headers, offsets, damage = scan(self._read_at, self.size)
         if not len(offsets):
             if first == MAGIC:
-                hint = "it is cut off inside its first block. Record it again."
-            else:
-                hint = f"{_MAKE_ONE}."
-            raise BadCapture(f"{self.path} is not a run.bin capture: {hint}")
+                raise BadCapture(
+                    f"{self.path} is a capture that is cut off inside its first block: copy it or record it again."
+                )
+            raise BadCapture(f"{self.path} is not a run.bin capture: {_MAKE_ONE}.")
         self._damage = dict.fromkeys(damage)  # in order, each once
         self._index(headers, offsets)
         self.processes: list[dict[str, Any]] = [{} for _ in range(self._process_count)]
