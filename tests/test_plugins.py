@@ -60,7 +60,7 @@ def test_a_package_that_fails_breaks_no_format_of_cutrace(tmp_path, source):
         ("def cutrace_importers(): 1 / 0\ndef cutrace_exporters(): 1 / 0", "ZeroDivisionError"),
         (
             "def cutrace_importers(): return [1]\ndef cutrace_exporters(): return [1]",
-            r"TypeError: what cutrace_\w+\(\) returns has no name",
+            r"TypeError: an object from cutrace_\w+\(\) has no name",
         ),
     ],
 )

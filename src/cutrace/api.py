@@ -60,7 +60,7 @@ _TRACE = b"\x0a"
 _ZIP = b"PK\x03\x04"
 _TAR = b"ustar"
 _TAR_OFFSET = 257
-# Traces of others that are larger are served without a look into them.
+# Larger traces of other tools are served without being read.
 _MOST_READ = 256 << 20
 
 
@@ -373,7 +373,8 @@ def trace_processor(source: Source, *, shell: StrPath | None = None) -> TracePro
     :param shell: the program ``trace_processor_shell`` to start; unless given, the one that the ``perfetto`` package
         downloads on first use and keeps.
 
-    Raises :class:`CutraceError` when the package is not installed, or the program cannot be had or started.
+    Raises :class:`CutraceError` when the package is not installed, or the program cannot be found, downloaded or
+    started.
     """
     engine = arrow.package("perfetto.trace_processor", "trace_processor()")
     program = None
@@ -419,8 +420,8 @@ def _for_perfetto(
 
 
 def _shown_of(path: Path, head: bytes) -> dict[str, str]:
-    """What to show first of a file that Perfetto reads; nothing if it is large and only Perfetto's own reader is fast
-    enough, or if cutrace cannot read it."""
+    """What to show first of a file that Perfetto reads. Nothing if cutrace cannot read the file, or if the file is
+    large and holds no capture, because only Perfetto's own reader is then fast enough."""
     from .embedding import begins_with_capture
     from .exporters.perfetto.first_screen import first_screen
 

@@ -27,7 +27,7 @@ _NAMES: dict[Any, str] = {
     os.PathLike: "path",
     Callable: "function",
 }
-#: Messages name only the more general of the two.
+#: Two types of a path, of which messages name only the more general one.
 _PATH = {str, os.PathLike}
 
 

@@ -2,8 +2,8 @@
 
 The capture is cut into pieces of some MiB. A piece is its offset in the capture and the size of the whole capture (two
 u64, little-endian), then a zstd frame with a checksum. A Perfetto trace has pieces in packets of their own
-(``TracePacket.cutrace_capture``, which viewers skip), of which one is the first; trace-event JSON has them in the first
-key, as base64; SQLite has them in a table. A capture is used only if it is complete.
+(``TracePacket.cutrace_capture``, which viewers skip); the first packet of the trace is one of them. Trace-event JSON
+has them in the first key, as base64; SQLite has them in a table. A capture is used only if it is complete.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LONGEST_BEGIN = len(_FIELD) + 10 + _HEADER.size + len(zstandard.FRAME_HEADER)
 
 
 class Damaged(Exception):
-    """The capture inside a file is not complete; the text says why."""
+    """The capture inside a file is not complete; the message says why."""
 
 
 class Carrier(Protocol):
@@ -139,8 +139,8 @@ def _pieces_in(file: Carrier) -> Iterator[bytes] | None:
 
 
 def _join(parts: Iterator[bytes], target: Path) -> bool:
-    """Write the captures in the pieces, one after the other, which is a capture too. Returns False when there are no
-    pieces. Each capture has to be complete."""
+    """Write the captures in the pieces, one after the other. The result is a capture too. Returns False when there are
+    no pieces. Each capture has to be complete."""
     begin = 0
     size = 0
     with target.open("wb") as out:
@@ -224,7 +224,10 @@ def _in_database(file: Carrier) -> Iterator[bytes]:
             table = database.execute(
                 "SELECT 1 FROM sqlite_master WHERE name = ?", (SQLITE_TABLE,)
             ).fetchone()
-        except (sqlite3.Error, UnicodeDecodeError):  # the latter: of a message
+        except (
+            sqlite3.Error,
+            UnicodeDecodeError,
+        ):  # UnicodeDecodeError: from the message of an error
             return  # the importer reports what is wrong with it
         if not table:
             return
@@ -236,7 +239,7 @@ def _in_database(file: Carrier) -> Iterator[bytes]:
 _IN_JSON = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{\s*"' + JSON_KEY.encode() + rb'"\s*:\s*\['
 )
-#: The begin of a file of each format, and the function that finds the pieces in it.
+#: How a file of each format starts, and the function that finds the pieces in it.
 _FORMATS: dict[re.Pattern[bytes], Callable[[Carrier], Iterator[bytes]]] = {
     re.compile(rb"\x0a" + _VARINT + _IN_PACKET.pattern, re.DOTALL): _in_packets,
     _IN_JSON: _in_json,

@@ -26,8 +26,8 @@ def cannot_read(path: object, error: OSError, what: str = "") -> str:
 def did_you_mean(
     word: str, known: Iterable[str], otherwise: str, *, most: int = 3
 ) -> str:
-    """The end of a sentence on an unknown name: at most so many similar names among those ``known``, or
-    ``otherwise``."""
+    """The end of a sentence on an unknown name: up to ``most`` similar names from ``known``, or ``otherwise`` if none
+    is similar."""
     from difflib import get_close_matches  # few programs need it
 
     close = get_close_matches(word, list(known), most)

@@ -168,8 +168,8 @@ def join(
 ) -> list[list[tuple[int, int]]]:
     """Write several captures, or imported files, one after the other: the result is a capture. Returns for each file
     its recordings in order: the instance and the pid of each process. Raises :class:`CutraceError` when two files are
-    parts of one recording that were cut out of it, or copies of one file of another tool: what is in both would count
-    twice. (Readers count copies of a capture once.) A file that is named twice is an error, too."""
+    slices of one recording, or copies of one file of another tool: rows in both would count twice. (Readers count
+    copies of a capture once.) A file that is named twice is an error, too."""
     _refuse_repetition(paths)
     recordings = []
     imported: list[Path] = []
@@ -247,7 +247,8 @@ def _refuse_parts(
     path: Path, reader: Reader, parts: dict[tuple[str, int, int], tuple[Path, int]]
 ) -> None:
     """Raise an error when a recording in a file is in an earlier one, too. ``parts`` has the recordings so far, with
-    their file and instance. Files of one instance share no block, but each slice is an instance of its own."""
+    their file and instance. Files of one instance share no block. Each slice is a separate instance, so slices may
+    share rows."""
     for (instance, pid), info in zip(reader.recordings, reader.processes, strict=True):
         recording = recording_of(pid, info)
         if recording is None:

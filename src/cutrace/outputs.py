@@ -115,7 +115,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_pieces(path: Path, pieces: Iterable[str]) -> None:
-    """Write a string in pieces by :func:`replacing`. Text that UTF-8 cannot hold is escaped."""
+    """Write a string, given in pieces, by :func:`replacing`. Characters that UTF-8 cannot hold are escaped."""
     with (
         replacing(path) as temporary,
         temporary.open(

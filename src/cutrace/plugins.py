@@ -1,9 +1,10 @@
 """What can be added to cutrace: importers, exporters, statistics, reports of batch, verbs.
 
-The core's own come first, then those of the folders of ``extras/``, then those of other packages. Each is loaded on
-first use. Importers, exporters and verbs of other packages are looked for only when none of cutrace's own fits; a
-package that cannot be loaded is named in a warning and skipped. Such a package has an entry point of the group
-``cutrace``. It names a module or object with some of these functions, and an extra has them in its ``__init__.py``::
+The core's objects come first, then the objects of the extras (folders of ``extras/``), then the objects of other
+packages. Each is loaded on first use. Importers, exporters and verbs of other packages are looked for only when none of
+cutrace fits; a package that cannot be loaded is named in a warning and skipped. Such a package has an entry point of
+the group ``cutrace``. It names a module or object with some of these functions, and an extra has them in its
+``__init__.py``::
 
     from cutrace.plugins import Verb, hookimpl
 
@@ -54,7 +55,7 @@ IMPORTERS = ("perfetto:PERFETTO", "kineto:KINETO", "xla:XLA", "chrome:CHROME")
 #: Asked last: it says why a file cannot be read, and what to do about it.
 UNSUPPORTED = "unsupported:UNSUPPORTED"
 
-#: The attributes that what a package adds must have.
+#: The attributes that each object of a package must have, by the function that returns it.
 _ATTRIBUTES = {
     "cutrace_importers": ("name", "description", "recognizes", "read"),
     "cutrace_exporters": ("name", "description", "suffixes", "folder", "__call__"),
@@ -89,7 +90,7 @@ def extras() -> tuple[ModuleType, ...]:
 
 @cache
 def of_extras(hook: str) -> tuple[Any, ...]:
-    """What the extras add with their functions ``hook``."""
+    """The objects that the functions ``hook`` of the extras return."""
     added: list[Any] = []
     for extra in extras():
         function = getattr(extra, hook, None)
@@ -148,7 +149,7 @@ def exporter(path: Path, name: str | None = None) -> Exporter:
 
 @cache
 def others(hook: str) -> tuple[Any, ...]:
-    """Return what other packages add with their functions ``hook``. Searches all installed packages once."""
+    """Return the objects that the functions ``hook`` of other packages return. Searches all installed packages once."""
     from importlib.metadata import entry_points
 
     added: list[Any] = []
@@ -166,7 +167,7 @@ def _loaded(entry: EntryPoint, hook: str) -> list[Any]:
         for one in added:
             for name in _ATTRIBUTES[hook]:
                 if not hasattr(one, name):
-                    raise TypeError(f"what {hook}() returns has no {name}")
+                    raise TypeError(f"an object from {hook}() has no {name}")
     except Exception as error:
         _warn(f"The entry point {entry.name!r} ({entry.value})", error)
         return []

@@ -90,8 +90,8 @@ def view_columns() -> dict[str, list[str]]:
 
 @contextmanager
 def tables_of(source: _Source, *, clock: Clock = "align") -> Iterator[QueryTables]:
-    """Yield the tables of a trace as :func:`cutrace.loading.opened` opens it, or those of a folder that an extra knows.
-    Raises :class:`CutraceError` when DuckDB is not installed, or as that function does."""
+    """Yield the tables of a trace, as :func:`cutrace.loading.opened` opens it, or the tables of a folder that an extra
+    knows. Raises :class:`CutraceError` when DuckDB is not installed, or as that function does."""
     _duckdb()
     folder = _folder(source)
     if folder:
@@ -181,7 +181,7 @@ def answered(tables: QueryTables, query: str) -> Iterator[tuple[Any, Iterator[An
         connection = duckdb.connect(config=config)
         run = partial(_run, pool, connection)
         try:
-            # A query cannot name more than its words, so the other tables can stay empty.
+            # A query can name a table only by one of its words, so the other tables can stay empty.
             words = _words(query)
             for name, schema in tables.schemas.items():
                 table = schema.empty_table()
@@ -217,7 +217,7 @@ def _bound(
 
 
 def _make_view(connection: Any, tables: QueryTables, message: str) -> bool:
-    """Make the view whose absence an error tells, and read its tables. Return False for other errors."""
+    """Make the view that an error names as missing, and read its tables. Return False for other errors."""
     absent = re.search(r"Table with name (\w+) does not exist", message)
     if absent is None:
         return False
@@ -262,7 +262,7 @@ def _check(duckdb: Any, statements: list[Any]) -> None:
     kinds = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
     if len(statements) != 1 or statements[0].type not in kinds:
         raise CutraceError(
-            "a query is one statement that reads: begin it with select, with, from, describe or explain"
+            "a query is one statement that reads: start it with select, with, from, describe or explain"
         )
 
 
@@ -280,7 +280,7 @@ def _distinct(names: list[str]) -> Iterator[str]:
 
 
 def _field(name: str, kind: Any) -> Any:
-    """The field of a result. Sums of integers have 128 bits in DuckDB, which Arrow has as a decimal number."""
+    """The field of a result. Sums of integers have 128 bits in DuckDB; Arrow holds them as decimal numbers."""
     pa = arrow.pyarrow()
     if kind == pa.decimal128(38, 0):
         kind = pa.int64()

@@ -148,7 +148,7 @@ def test_what_one_run_alone_has_shown_does_not_pass(tmp_path, golden):
     golden.write_text(golden.read_text().replace("kernels =", 'unconfirmed = ["sm_90"]\nkernels ='))
     status, said, _ = check(golden, capture(tmp_path / "a.bin", "softmax", "add", "add"))
     assert status == 1
-    assert "not confirmed: the golden values are those of one run" in said
+    assert "not confirmed: the golden values come from one run" in said
 
 
 BAD = {

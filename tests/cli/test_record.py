@@ -33,7 +33,7 @@ def test_nothing_recorded_is_said_with_the_next_step(tmp_path):
 
 def test_a_capture_of_an_earlier_run_is_not_taken_for_this_one(tmp_path):
     (tmp_path / "run.bin").write_bytes(b"earlier")
-    assert "run.bin is that of an earlier run" in cutrace("record", "--", "true", cwd=tmp_path).stderr
+    assert "run.bin is from an earlier run" in cutrace("record", "--", "true", cwd=tmp_path).stderr
 
 
 def test_notes_of_the_collector_are_passed_on(tmp_path):
@@ -123,7 +123,7 @@ def test_on_a_terminal_the_next_commands_are_suggested(tmp_path):
     [
         (["--stacks", "free"], "choose from sync, alloc, copy, launch"),
         (["--stacks", "launch:1/0"], "write launch:1/N"),
-        (["--stacks-min", "20us"], "say of which calls"),
+        (["--stacks-min", "20us"], "name the calls with stacks"),
     ],
 )
 def test_stacks_that_cannot_be_are_refused_before_the_command_runs(tmp_path, options, hint):

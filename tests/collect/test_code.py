@@ -119,5 +119,5 @@ def test_code_without_kernels_is_refused():
     with pytest.raises(CutraceError, match="record the kind of activity 'kernel' too"):
         Options.of(code=True, kinds="memcpy")
     done = command("record", "--code", "--kinds", "nvtx", "--", "true")
-    refused(done, "the machine code is that of recorded kernels")
+    refused(done, "machine code needs recorded kernels")
     assert "code=1" in Options.of(code=True).text(output="run.bin").split("\n")

@@ -352,7 +352,7 @@ DAMAGED = {
     "a later format": (but("format = 2", "format = 3"), 2, "format 3 is newer than 2.* install a newer cutrace"),
     "no module": (but("module", "# module"), 1, "no line 'module = ...'"),
     "another module": (but(MODULE, "tests/test_b.py"), 3, f"golden file of 'tests/test_b.py', not of '{MODULE}'"),
-    "a module that is no text": (but(f'"{MODULE}"', "7"), 3, "module is a text in quotes, not a number"),
+    "a module that is no text": (but(f'"{MODULE}"', "7"), 3, "module is a string in quotes, not a number"),
     "no environment": (but('seen = ["sm_90"]\n', ""), 5, "the environments of the values are missing"),
     "environments that are no list": (but('["sm_90"]', '"sm_90"'), 4, r"seen is a list of environments"),
     "an environment that was not seen": (but("[test.on.sm_90]", "[test.on.sm_80]"), 12, "'sm_80' is not among"),

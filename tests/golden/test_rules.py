@@ -183,7 +183,7 @@ BAD = {
     "no place": (parse_budget, {"sync_calls": 0, "allow": [], "reason": "x"}, r"allow=\[\] names no place"),
     "a place without a reason": (parse_budget, {"sync_calls": 0, "allow": ["a.py:*"]}, "allow needs a reason"),
     "an empty reason": (parse_budget, {"sync_calls": 0, "allow": ["a.py:*"], "reason": " "}, "allow needs a reason"),
-    "a reason alone": (parse_budget, {"sync_calls": 0, "reason": "x"}, "reason is that of allow"),
+    "a reason alone": (parse_budget, {"sync_calls": 0, "reason": "x"}, "reason belongs to allow"),
     "a place without a limit": (parse_budget, {"allow": ["a.py:*"], "reason": "x"}, "write sync_calls=0 beside it"),
     "a file": (parse_budget, {"sync_calls": 0, "allow": "a.py", "reason": "x"}, "write a.py:FUNCTION, a.py:LINE or"),
     "a place that is no text": (parse_budget, {"sync_calls": 0, "allow": [7], "reason": "x"}, "7 is not a place"),

@@ -79,8 +79,8 @@ def counted_work(
     region: str = "",
     normalize: Callable[[str], str] = normalize_kernel,
 ) -> MetricWork:
-    """The work of a window, or of its regions of one name, that a metric of :data:`WITH_SITES` counts. Of metrics of
-    memory in use it has the allocations. ``normalize`` returns the stable name of a kernel."""
+    """Return the work that a metric of :data:`WITH_SITES` counts in a window, or in its regions of one name. For
+    metrics of memory in use, it is the allocations. ``normalize`` returns the stable name of a kernel."""
     index = index_of(trace)
     work = work_in(trace, window, region)
     names = []

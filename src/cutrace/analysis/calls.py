@@ -21,9 +21,9 @@ _VARIABLE = re.compile(r"(?:cuda|cu)(?:Module|Library)GetGlobal")
 # CUDA does not block on asynchronous copies, nor on copies that cannot involve host memory.
 _NOT_WAITING = re.compile(r"Async|Peer|ArrayToArray|[AD]to[AD]")
 
-#: The kinds of calls, as ``cutrace record --stacks`` names them; calls that release memory are apart.
+#: The kinds of calls, as ``cutrace record --stacks`` names them. Here, calls that release memory have their own kind.
 CALL_KINDS = ("launch", "copy", "sync", "alloc", "free", "other")
-# The beginnings of names of each kind, behind "cuda" or "cu". The collector has the same ones.
+# How the names of each kind start, after "cuda" or "cu". The collector has the same patterns.
 _BEGINNINGS = {
     "launch": r"Launch|GraphLaunch",
     "copy": r"Memcpy|Memset|MemPrefetch",

@@ -1,4 +1,4 @@
-"""What statistics collect of a trace, in one pass over the rows of each process in the order of time.
+"""What statistics collect from a trace, in one pass over the rows of each process in the order of time.
 
     with cutrace.load("run.bin") as trace:
         for kernel in kernels.KERNELS.of(trace):
@@ -35,7 +35,7 @@ from .distribution import NOTHING, Distributions, Spread, Sums
 from .sweep import Groups, Stream, Sweep, SweepBatch
 
 Use = TypeVar("Use")
-#: Columns of a table by field: those of a sweep, or a block.
+#: The columns of a table by field, as a sweep gives them, or a block of the table.
 Rows = Columns | np.ndarray
 
 

@@ -1,4 +1,4 @@
-"""How much of the GPU time belongs to ranges. Every output that sums by range says it, with one sentence.
+"""How much of the GPU time belongs to ranges. Every output that sums by range has one sentence about it.
 
 docs/concepts.md has the rule by which work belongs to ranges.
 """
@@ -21,10 +21,10 @@ RANGE_WAYS = {
 
 @dataclass(frozen=True)
 class RangeShare:
-    """The GPU work that belongs to ranges in one way: to ranges of the launching thread (``how`` is "own"), to those of
-    the only thread that had one open ("adopted"), or to none, because several threads had one open ("several"), or
-    because no thread had or the call is not known ("none"). It is the first of these that holds in any domain.
-    ``gpu_ns`` is the sum of its times."""
+    """The GPU work that belongs to ranges in one way. ``how`` is "own" for ranges of the launching thread, and
+    "adopted" for ranges of the only thread that had one open. Other work belongs to no range: several threads had one
+    open ("several"), or no thread had one or the call is not known ("none"). The first way that holds in any domain
+    counts. ``gpu_ns`` is the sum of its times."""
 
     how: str
     operations: int

@@ -216,7 +216,7 @@ METRICS: dict[str, Metric] = {
         ),
         hardware(
             "tensor_instructions",
-            "those of them that ran on tensor cores (sm__inst_executed_pipe_tensor.sum)",
+            "instructions that ran on tensor cores (sm__inst_executed_pipe_tensor.sum)",
         ),
         hardware(
             "fp32_fma",

@@ -52,7 +52,7 @@ def grown(array: np.ndarray, size: int, fill: np.ndarray | int = 0) -> np.ndarra
 
 
 class Sums:
-    """Sums of integers by group: 0, 1, 2, ... ``by_group`` has those up to the last group with a number."""
+    """Sums of integers by group: 0, 1, 2, ... ``by_group`` ends with the last group that has a number."""
 
     def __init__(self) -> None:
         self.by_group = np.zeros(0, np.int64)
@@ -69,7 +69,7 @@ class Sums:
             np.add.at(self.by_group, groups, values)
 
     def of_groups(self, count: int) -> list[int]:
-        """The sums of this number of groups, which is at least that of groups with a number."""
+        """The sums of the groups 0 to ``count`` - 1. ``count`` is at least the length of ``by_group``."""
         sums: list[int] = grown(self.by_group, count).tolist()
         return sums
 

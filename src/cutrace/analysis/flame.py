@@ -1,5 +1,5 @@
-"""Flame graphs: GPU time by path of nested ranges, down to kernels, with the time of the launching threads beside it.
-Or by path of the Python frames of the launching calls, with the time of API calls beside it.
+"""Flame graphs: GPU time by path, down to kernels. A path has nested ranges, with the time of the launching threads
+beside it, or the Python frames of the launching calls, with the time of API calls beside it.
 
 A range is an NVTX range or a slice of the host (an operator) that begins and ends on one thread. GPU work belongs to
 the ranges that adopt it (:mod:`cutrace.trace.ranges`), inside them to the ranges that are open on its launching thread
@@ -56,7 +56,8 @@ class Frame:
         return self.cpu_ns - below
 
     def walk(self, path: tuple[Frame, ...] = ()) -> Iterator[tuple[Frame, ...]]:
-        """The path of each frame below this one, from below this one down to it; parents before their children."""
+        """Yield the path of each frame below this one. A path starts with a child of this frame and ends with the frame
+        itself. Parents come before their children."""
         waiting = [(path, self)]
         while waiting:
             here, frame = waiting.pop()

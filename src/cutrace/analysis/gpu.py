@@ -13,7 +13,8 @@ from ..trace.rows import numbered
 
 
 def work_span(trace: Trace) -> tuple[int, int]:
-    """The first start and the last end (ns) of GPU work by the headers of blocks; those of the trace without work."""
+    """The first start and the last end (ns) of GPU work, from the headers of blocks; the start and the end of the trace
+    if it has no GPU work."""
     starts = []
     ends = []
     for table in GPU_WORK:
@@ -71,6 +72,7 @@ class Kinds:
 
     def of(self, table: np.ndarray, launch: np.ndarray) -> np.ndarray:
         """The kind of each piece of work, by its table's index in ``GPU_WORK`` and its launch configuration."""
-        # All but kernels have configuration 0, which computes: the lowest bit.
+        # Work other than kernels has configuration 0, whose kind is COMPUTE: the lowest bit, so the maximum is the kind
+        # of the table.
         kinds: np.ndarray = np.maximum(self._of_launch.take(launch), _KINDS.take(table))
         return kinds

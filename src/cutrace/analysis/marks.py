@@ -33,9 +33,9 @@ class Window:
     """A part of a capture: ``start`` <= time < ``end`` (ns of BOOTTIME).
 
     ``process`` is the index of the process that set the marks (:data:`ALL_PROCESSES` for a whole capture) and
-    ``thread`` its thread. ``regions`` are the windows inside, nested ones included, in the order of begin; names may
-    repeat. Calls that ``thread`` makes within a span (start, end) of ``tool`` do not count. ``complete`` is False when
-    a mark is missing; the missing edge is then that of the enclosing window.
+    ``thread`` its thread. ``regions`` are the windows inside, nested ones included, in the order of their start; names
+    may repeat. Calls that ``thread`` makes within a span (start, end) of ``tool`` do not count. ``complete`` is False
+    when a mark is missing; the window then ends, or starts, with the enclosing window.
     """
 
     name: str
@@ -49,13 +49,13 @@ class Window:
 
 
 def begin(kind: str, name: str) -> str:
-    """The text of the mark that begins a window. ``kind`` is one of :data:`KINDS`; ``name`` may be any string and is
-    :func:`shortened` if it is very long."""
+    """The string of the mark at the start of a window. ``kind`` is one of :data:`KINDS`; ``name`` may be any string and
+    is :func:`shortened` if it is very long."""
     return _text("begin", kind, name)
 
 
 def end(kind: str, name: str) -> str:
-    """The text of the mark that ends the window of the same kind and name."""
+    """The string of the mark at the end of the window of the same kind and name."""
     return _text("end", kind, name)
 
 
@@ -70,7 +70,8 @@ def shortened(name: str) -> str:
 
 
 def parsed(text: str) -> tuple[bool, str, str] | None:
-    """Whether the mark of this string begins a window, the kind and the name of the window; None for other strings."""
+    """What a mark with this string says: whether it starts the window, and the kind and the name of the window. None
+    for other strings."""
     match = _MARK.fullmatch(text)
     if match is None:
         return None

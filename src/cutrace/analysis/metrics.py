@@ -68,7 +68,7 @@ def measure(
 ) -> Metrics:
     """Compute the metrics of a window or of a region.
 
-    Work counts if the API call that launched it began in the window, on any thread of the window's process or of a
+    Work counts if the API call that launched it started in the window, on any thread of the window's process or of a
     process that belongs to it (:func:`.windows.owners`). ``normalize`` returns the stable name of a kernel. Kernels
     whose stable name matches a pattern of ``ignore`` do not count.
     """
@@ -306,7 +306,7 @@ def _waits(index: Index, work: WorkSelection) -> dict[str, Value]:
 
 
 def _counts(numbers: np.ndarray, name: Callable[[int], str]) -> dict[str, int]:
-    """How often each name occurs; ``name`` returns that of a number."""
+    """How often each name occurs; ``name`` returns the name of a number."""
     by_name = Counter[str]()
     for number, count in counted(numbers).items():
         by_name[name(number)] += count
@@ -562,7 +562,7 @@ def _problems(
 
 
 def _lacking(process: Process) -> Iterator[str]:
-    """What a process did not record of what metrics need."""
+    """Sentences on records that metrics need and a process did not record."""
     kinds = process.info.get("kinds")
     if not isinstance(kinds, list):
         return

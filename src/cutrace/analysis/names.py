@@ -26,12 +26,12 @@ _BRACKET = re.compile(_OPERATOR + r"|->|[][(){}<>]")
 _ARGUMENT = re.compile(_OPERATOR + r"|[(\[{<,]")
 _QUALIFIERS = re.compile(r"(?:\s*(?:const|volatile|noexcept|&&?)(?!\w))+")
 
-#: Functions that only run the one named by their first template argument, so the argument is kept.
+#: Functions that only run another function, which their first template argument names. So this argument is kept.
 _WRAPPER = re.compile(
     r"(?:^|::)(?:cutlass\w*::(?:Kernel\d?|device_kernel)|_kernel_agent|enable_sm\d\w*)$"
 )
 
-# Namespaces that depend on the build: nvcc's for one file, and those of library releases.
+# Namespaces that depend on the build: nvcc's namespaces for one file, and namespaces for the releases of a library.
 _BUILD_NAMESPACE = re.compile(
     r"_GLOBAL__N_\w*|_INTERNAL_\w+|(?:CUB|THRUST|CCCL)_\d\w*|_V_\d\w*|__\d+"
 )

@@ -1,8 +1,8 @@
 """Slices of the host (NVTX ranges, operators) and the GPU work launched in them.
 
-Work belongs to every slice of the launching thread that contains the start of the launching call, and to every range
-there of the nests that :class:`cutrace.trace.ranges.Ranges` names. The projection of a slice onto the GPU is the time
-from the first begin to the last end of its work, as in Nsight Systems.
+Work belongs to every slice of the launching thread that is open at the start of the launching call. It also belongs to
+every range that is open then in the nests that :class:`cutrace.trace.ranges.Ranges` names. The projection of a slice
+onto the GPU is the time from the first start to the last end of its work, as in Nsight Systems.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..trace.rows import spanned, time_order
 from .distribution import NOTHING, Distributions, Spread, Sums
 from .sweep import Groups, Work
 
-# The latest slices of a thread that are kept after they end. Work that begins later than this many slices after its
+# How many slices of a thread are kept after they end, the latest ones. Work that starts more slices than this after its
 # launch is not matched.
 _KEPT = 1 << 16
 _LATE = np.iinfo(np.int64).max
@@ -131,7 +131,7 @@ class _Slices:
     """The slices of a thread, and the work in them so far."""
 
     def __init__(self) -> None:
-        # Start, end and group; first begin, last end, number and summed times of the work. These are separate arrays
+        # Start, end and group; first start, last end, number and summed times of the work. These are separate arrays
         # because each change of one large array would take new memory from the system.
         self._columns = [np.zeros(0, np.int64)] * 7
 
@@ -160,7 +160,7 @@ class _Slices:
         high = high[with_work]
         if not len(near):
             return None
-        # Every second span is that of a slice; the spans between them do not count.
+        # Every second span belongs to a slice; the spans between them do not count.
         edges = np.stack([low, high], axis=1).reshape(-1)
         earliest = np.minimum.reduceat(np.append(start, _LATE), edges)[::2]
         latest = np.maximum.reduceat(np.append(end, _EARLY), edges)[::2]
@@ -175,8 +175,8 @@ class _Slices:
         return np.repeat(group[near], sizes), spanned(low, high)
 
     def remove_ended(self, time: int) -> list[np.ndarray]:
-        """Remove the slices that ended before ``time``, but keep the latest ones. Returns their group, first begin,
-        last end, operations and GPU time."""
+        """Remove the slices that ended before ``time``, but keep the latest ones. Returns their group, the first start
+        and the last end of their work, operations and GPU time."""
         ended = (self._columns[1] < time) | (time == _LATE)
         if time < _LATE:
             ended[-_KEPT:] = False

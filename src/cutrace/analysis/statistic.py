@@ -1,4 +1,4 @@
-"""A statistic: what is collected, which rows a report shows of it, and its columns.
+"""A statistic: what is collected, and the rows and the columns of its report.
 
 docs/internals/statistics.md shows how to write one.
 """
@@ -93,7 +93,7 @@ class Statistic:
     ``rows`` is a collection, or a function that returns the objects of the rows from the collections that it ``needs``.
     Rows satisfy ``where`` and are sorted by ``order``. With ``spread``, the name of an attribute, the columns of this
     :class:`.distribution.Spread` in ``unit`` come first, and rows are sorted by ``weight``, the name of an attribute
-    (default: the total of the spread), largest first; their share is that of the weight.
+    (default: the total of the spread), largest first. The share of a row is its part of the sum of the weights.
 
     ``usual`` statistics are shown by default. A ``listing`` has a row for each event. ``options`` are the fields of
     :class:`.context.StatsOptions` that change the rows. ``doc`` has the sentences of the reference: which question the
@@ -174,8 +174,8 @@ class Statistic:
 
 
 def _weighed_key(row: tuple[int, Spread, tuple[Cell, ...]]) -> tuple[object, ...]:
-    """The sort key of rows with spreads: the largest first, then by their cells, of which those without a value come
-    first."""
+    """The sort key of rows with spreads: the largest first, then by their cells. Cells without a value come before
+    others."""
     weight, spread, cells = row
     by_cell = [(cell is not None, cell) for cell in cells]
     return -weight, -spread.count, by_cell
@@ -213,7 +213,7 @@ def _spread_cells(spread: Spread) -> tuple[Cell, ...]:
 
 
 def share(part: float, whole: float) -> float:
-    """The part of a whole; 0 of nothing."""
+    """The part as a fraction of the whole; 0 if the whole is 0."""
     if whole:
         return part / whole
     return 0.0

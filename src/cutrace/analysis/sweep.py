@@ -73,9 +73,9 @@ class Work:
 
 
 class SweepBatch:
-    """The rows of a process that begin in one interval, by table, and all GPU work together. Rows of the host are 10 ms
-    ahead of those of the GPU, so a call comes before its work in spite of clock errors. Use a batch before the next one
-    is taken."""
+    """The rows of a process that start in one interval, by table, and all GPU work together. Rows of the host are 10 ms
+    ahead of GPU work, so a call comes before its work in spite of clock errors. Use a batch before the next one is
+    taken."""
 
     def __init__(
         self,
@@ -104,9 +104,9 @@ class Stream:
 
 class Sweep:
     """The batches of one process; iterate once. ``infos`` are its blocks by table. Without ``joins`` no calls are
-    looked up, and none of :attr:`Work.calls` is known. With ``ranges="own"`` ranges adopt no work. Ranges and slices
-    that never end have :data:`cutrace.trace.rows.LATEST` as their end. :attr:`streams` are the streams seen so far,
-    indexed by ``Work.stream``."""
+    looked up, so all :attr:`Work.calls` are unknown. With ``ranges="own"`` ranges adopt no work. Ranges and slices that
+    never end have :data:`cutrace.trace.rows.LATEST` as their end. :attr:`streams` are the streams seen so far, indexed
+    by ``Work.stream``."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Sweep:
         self._calls.add(tables["api_calls"])
 
     def _edges(self) -> list[int]:
-        """The ends of batches, at begins of blocks, so that batches have about the same number of rows."""
+        """The ends of batches, at starts of blocks, so that batches have about the same number of rows."""
         begins: list[tuple[int, int]] = []
         for infos in self._infos.values():
             begins += [(info.first_time, info.rows) for info in infos]

@@ -20,7 +20,7 @@ _MOST_PARTS = 1_000_000
 
 
 def windows(trace: Trace) -> tuple[Window, ...]:
-    """The tests of a capture in the order of begin. A repeated name is another run of that test.
+    """The tests of a capture in the order of their start. A repeated name is another run of that test.
 
     A test without an end mark ends where the next test of its process begins, or with the capture; it is not complete.
     Raises :class:`cutrace.CutraceError` if tests overlap too much.
@@ -160,7 +160,7 @@ def _paired(marks: list[_Mark], kind: str, span: tuple[int, int]) -> Iterator[_P
             else:
                 yield _pair(first, first.time, mark.time, complete=True)
         before = mark.time
-    # A test that has not ended ends where the next one begins.
+    # A test without an end mark ends where the next one starts.
     edges = []
     if kind == "test":
         edges = [mark.time for mark in marks if mark.begins]
@@ -185,7 +185,8 @@ class _Begun:
 
     def __init__(self) -> None:
         self._marks: list[_Mark | None] = []
-        # Indices into that list, by (thread, name) and by (None, name). Ended ones are dropped when they are reached.
+        # Indices into that list, by (thread, name) and by (None, name). Indices of ended marks are dropped when they
+        # are reached.
         self._indices: dict[tuple[int | None, str], list[int]] = {}
 
     def add(self, mark: _Mark) -> None:
@@ -207,7 +208,7 @@ class _Begun:
         return None
 
     def left(self) -> Iterator[_Mark]:
-        """The marks that have not ended, in the order of begin."""
+        """The begin marks whose windows have not ended, in the order of time."""
         return (mark for mark in self._marks if mark is not None)
 
 

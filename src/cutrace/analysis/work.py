@@ -1,7 +1,8 @@
 """An index of GPU work by the API call that launched it, from which the metrics of windows are computed.
 
-Work belongs to the time of its launch. So each row has a time ``when``: the begin of the API call with its correlation
-id, or its own begin if no such call was recorded. Rows are sorted by it, so two binary searches find those of a window.
+Work belongs to the time of its launch. So each row has a time ``when``: the start of the API call with its correlation
+id, or its own start if no such call was recorded. Rows are sorted by this time, so two binary searches find the rows of
+a window.
 """
 
 from __future__ import annotations
@@ -219,7 +220,7 @@ def _loading(trace: Trace, calls: np.ndarray) -> np.ndarray:
     """A mask of the calls that copy into a variable of a module that their thread has loaded since its last launch.
 
     A library that unloads its modules with its plans, like cuFFT, sets their variables whenever it loads them again.
-    So these copies come and go with what other plans there are.
+    So the number of these copies depends on the other plans of the process.
     """
     mask = np.zeros(len(calls), bool)
     names = trace.functions["name"]

@@ -57,7 +57,7 @@ def _own_verbs() -> list[Verb]:
 
 
 def _all_verbs() -> list[Verb]:
-    """The verbs of the core, of the extras and of other packages. Of several with one name, the first one counts."""
+    """The verbs of the core, of the extras and of other packages. If several have one name, the first one counts."""
     by_name: dict[str, Verb] = {}
     for verb in (*_own_verbs(), *plugins.others("cutrace_verbs")):
         by_name.setdefault(verb.name, verb)

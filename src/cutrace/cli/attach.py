@@ -50,7 +50,7 @@ class _Pid(click.IntRange):
 @click.option(
     "--every",
     metavar="TIME",
-    help="Begin a recording of --for each TIME, e.g. 60s, and write run-1.bin, run-2.bin, ..., until Ctrl-C.",
+    help="Start a recording of length --for every TIME, e.g. 60s, and write run-1.bin, run-2.bin, ..., until Ctrl-C.",
 )
 @options.recording("attach")
 @click.argument("pid", type=_Pid(min=1))
@@ -63,8 +63,8 @@ def attach(
 ) -> None:
     """Record the CUDA and NVTX activity of process PID, which `cutrace arm` has started, until Ctrl-C or its end.
 
-    The process goes on afterwards, and can be recorded again. Options that are not given are those of `cutrace arm`.
-    The time of --for counts from the first recorded call that gives the GPU work.
+    The process goes on afterwards, and can be recorded again. Options that are not given have their values from
+    `cutrace arm`. The time of --for counts from the first recorded call that gives the GPU work.
     """
     seconds = None
     if duration is not None:
@@ -103,8 +103,8 @@ _ENDING = {
 
 
 class _Recorder:
-    """Records a process, each time for a duration (None: until its end). ``ended`` says whether it has ended, or
-    a signal has ended the recording."""
+    """Records a process, each time for a duration (None: until its end). ``ended`` is true once the process has ended
+    or a signal has ended the recording."""
 
     def __init__(self, pid: int, chosen: Options, duration: str | None) -> None:
         self.ended = False
@@ -114,13 +114,13 @@ class _Recorder:
         self._files = 0
 
     def repeat(self, output: Path, interval: float, begin: str) -> None:
-        """Record at each interval into a file of its own. Raises :class:`CutraceError` when the first recording cannot
-        start; when a later one cannot, says so and goes on."""
+        """Record once in each interval, each time into a file of its own. Raises :class:`CutraceError` when the first
+        recording cannot start. When a later recording cannot start, prints the reason and goes on."""
         first = time.monotonic()
         try:
             while not self.ended:
                 try:
-                    # A signal that comes while a file is written ends this behind it.
+                    # A signal that comes while a file is written ends the loop after that file.
                     self.record(free_output(output), begin, _ENDING)
                 except CutraceError as error:
                     if not self._files or not Path(f"/proc/{self._pid}").exists():

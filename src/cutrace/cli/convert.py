@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--start",
     metavar="TIME",
-    help="Leave out rows that end before: 1.5s after the begin, or @ns.",
+    help="Leave out rows that end before this time: 1.5s after the start of the trace, or @ns.",
 )
 @click.option(
     "--end", metavar="TIME", help="Leave out rows that start at this time or later."

@@ -138,7 +138,8 @@ def _is_golden(path: Path) -> bool:
 
 
 def _are_goldens(before: Path, after: Sequence[Path]) -> bool:
-    """Whether two golden files or folders are compared. A folder without any is one that lost all of them."""
+    """Whether two golden files or folders are compared. One of two folders may have no golden file: it has lost them
+    all."""
     if len(after) > 1:
         return False
     sides = (before, after[0])

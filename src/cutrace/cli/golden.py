@@ -43,7 +43,7 @@ _tests = click.option(
     "tests",
     type=options.FILE,
     default=functools.partial(_of_suite, "rootdir"),
-    show_default="that of pytest",
+    show_default="rootdir of pytest",
     help="Folder that the ids of tests are relative to.",
 )
 _collected = click.option(
@@ -72,13 +72,13 @@ def golden() -> None:
     "-o",
     "--output",
     type=options.FILE,
-    help="Golden file; else that of the test in --golden-dir.",
+    help="Golden file; else the one of the test in --golden-dir.",
 )
 @_golden_dir
 @click.option(
     "--test",
     metavar="NODEID",
-    help="Id of the test; else those of the tests that the captures mark.",
+    help="Id of the test; else the tests that the captures mark.",
 )
 @click.option(
     "--gate",
@@ -255,7 +255,7 @@ def accept(
 ) -> None:
     """Apply the candidates in DIR, such as .cutrace/proposed. Tests that failed or had no golden value left them.
 
-    TEST is an id, the begin of one (tests/test_a.py, tests/test_a.py::test_b) or a pattern. All candidates are checked
+    TEST is an id, the start of one (tests/test_a.py, tests/test_a.py::test_b) or a pattern. All candidates are checked
     before the first golden file is written; a candidate older than the golden file is refused.
     """
     from .. import golden as gold

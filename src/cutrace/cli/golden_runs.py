@@ -185,7 +185,7 @@ def _print(name: str, comparison: Comparison, environment: str, runs: int) -> No
     verdict = _verdict(comparison)
     colour = {"passed": "green", "failed": "red"}.get(verdict, "yellow")
     if verdict == "not confirmed":
-        verdict += ": the golden values are those of one run"
+        verdict += ": the golden values come from one run"
     elif verdict == "not verified":
         verdict += f": {comparison.unverified}"
     styled_verdict = click.style(verdict, fg=colour)

@@ -267,7 +267,7 @@ def _samples(processes: Iterable[Process]) -> Iterator[Table]:
 
 
 def _when(trace: Trace) -> str:
-    """Return the begin of the capture, by the wall clock of its machine."""
+    """Return the start of the capture, by the wall clock of its machine."""
     clocks = trace.clocks
     if not len(clocks):
         return ""

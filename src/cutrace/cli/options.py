@@ -120,7 +120,7 @@ def output(
         optional = {"required": required}
     else:
         optional = {"default": default, "show_default": True}
-    # Eager: the option of a format looks at it.
+    # Eager: the option of the format reads its value.
     return click.option(
         "-o", "--output", type=FILE, help=help, is_eager=True, **optional
     )

@@ -70,7 +70,7 @@ class _Record(click.Command):
 def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
     """Run COMMAND and record the CUDA and NVTX activity of its processes.
 
-    The exit status is that of COMMAND (128 + n if signal n ended it), or 2 if it could not be run.
+    The exit status is the status of COMMAND (128 + n if signal n ended it), or 2 if it could not be run.
     """
     chosen = completed(Options.of(**given))
     output = output_name(output)
@@ -90,7 +90,7 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
         return recording.status
     left = ""
     if output.exists():
-        left = f" {output} is that of an earlier run."
+        left = f" {output} is from an earlier run."
     if chosen.records_windows:
         say(
             f"nothing was recorded: {chosen.never_opened} in a process of the command.{left}"
@@ -110,7 +110,7 @@ def check_name(output: Path) -> None:
 
 
 def warn_of_others() -> None:
-    """Say which other tools are replaced for the command."""
+    """Name the other tools that cutrace replaces for the command."""
     for name, library in environment.others(os.environ).items():
         say(
             f"{name} was set to {library} by another tool: cutrace replaces it for this command"
@@ -149,7 +149,8 @@ def _summarize_file(recording: Recording) -> None:
 
 
 def not_annotated(trace: Trace) -> Iterator[str]:
-    """Sentences on the names of ``--annotate`` that had a range in no process. None when a process was killed."""
+    """Sentences on the names of ``--annotate`` that had a range in no process. No sentence when a process was
+    killed."""
     names: dict[str, None] = {}
     annotated: list[Any] = []
     failures: dict[str, None] = {}

@@ -171,7 +171,7 @@ def compare(
 @click.option(
     "--by-time",
     is_flag=True,
-    help="Sort by the begin of the sessions, not by the order of the files.",
+    help="Sort by the start of the sessions, not by the order of the files.",
 )
 def trend(sources: tuple[Path, ...], output: Path, by_time: bool) -> None:
     """Draw how the totals and tests of FILE... changed, report.json files of two commits or more, oldest first."""
@@ -204,7 +204,7 @@ def _instant(one: SessionReport) -> float:
 def _read(
     sources: Sequence[Path], names: Sequence[str]
 ) -> list[tuple[str, SessionReport]]:
-    """Return each report with its label: the given name, the report's own, or that of the file or its folder."""
+    """Return each report with its label: the given name, the report's own, or the name of the file or its folder."""
     from ..reports.jsonfile import read_report
 
     if names and len(names) != len(sources):
@@ -224,7 +224,7 @@ def _read(
     labels = [report.job for report in reports]
     if len(reports) == 1:
         return list(zip(labels, reports, strict=True))
-    # Jobs of a matrix have the same label, and folders of their own.
+    # Jobs of a matrix have the same label, but each has its own folder.
     for unlike in (_name, str):
         counts = Counter(labels)
         for number, path in enumerate(sources):
@@ -242,8 +242,8 @@ def _name(path: Path) -> str:
 
 
 def _moved(one: SessionReport, source: Path, output: Path) -> SessionReport:
-    """Return the report with links relative to the folder of ``output``, for files that exist; for a page also with the
-    timelines of their captures."""
+    """Return the report with links relative to the folder of ``output``. Links to missing files are removed. A page
+    also gets the timelines of the captures."""
 
     def linked(case: Case) -> Case:
         links = {}

@@ -26,7 +26,7 @@ _NAME = "Exact, a pattern with * or ?, or /a regular expression/; may be repeate
 @click.option(
     "--start",
     metavar="TIME",
-    help="Leave out rows that end before: 1.5s after the begin, or @ns.",
+    help="Leave out rows that end before this time: 1.5s after the start of the trace, or @ns.",
 )
 @click.option(
     "--end", metavar="TIME", help="Leave out rows that start at this time or later."

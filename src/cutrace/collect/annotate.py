@@ -48,7 +48,7 @@ class _Function:
     """Code that gets ranges. It is not kept alive: a program may make code again and again.
 
     :param text: the name of its ranges.
-    :param first: the name of its first argument, None when the argument has no say.
+    :param first: the name of its first argument; None when the range does not depend on it.
     :param is_call: torch modules give the range their own name.
     :param owners: only calls with one of these classes, or an object of one, get a range. None for all calls.
     """
@@ -64,7 +64,8 @@ class _Function:
         self.owners = owners
         self.text = text.encode(errors="replace")
         self.is_call = code.co_name in _CALLS
-        # Of generators it cannot be read each time that they go on: before 3.13 that writes to what locals() returned.
+        # The first argument of a generator is not read: it would be read each time that the generator goes on, and
+        # before 3.13 that writes to the dict that locals() returned.
         has_first = (
             code.co_argcount > 0
             and not code.co_flags & _GENERATOR
@@ -127,10 +128,11 @@ class _Modules:
     def __init__(self) -> None:
         self.known: dict[
             int, _Module
-        ] = {}  # by id(module); an id may be that of a module that is gone
+        ] = {}  # by id(module); the module of an id may be gone
 
     def find(self, module: Any, parent: _Module | None) -> _Module | None:
-        """The module, not known yet, whose function is called inside that of ``parent``; None for another object."""
+        """Return the torch module whose function is called inside the function of ``parent``. It is not known yet under
+        its id. None for another object."""
         if not hasattr(type(module), "named_modules") or not isinstance(
             vars(module).get("_modules"), dict
         ):
@@ -254,7 +256,7 @@ class _Annotator:
         ]
 
     def report_again(self) -> None:
-        """Tell a new recording, that of a forked child, what its parent knows."""
+        """Report to the new recording of a forked child which names its parent has matched."""
         self.library.cutrace_annotated(-1)
         for number in self._matched:
             self.library.cutrace_annotated(number)
@@ -267,7 +269,7 @@ class _Annotator:
     # ---- which functions ----
 
     def look_up(self, code: CodeType, frame: FrameType) -> _Function | None:
-        """The function of this code, whose frame begins; None when it is not wanted."""
+        """The function of this code, whose frame starts; None when it is not wanted."""
         if code.co_flags & _FUNCTION == 0 or frame.f_globals is globals():
             return None
         self._resolve()
@@ -336,7 +338,7 @@ class _Annotator:
     # ---- ranges ----
 
     def enter(self, function: _Function, frame: FrameType) -> None:
-        """Begin the range of a function whose frame begins or goes on."""
+        """Start the range of a function whose frame starts or goes on."""
         try:
             opened = self._thread.opened
         except AttributeError:
@@ -372,7 +374,8 @@ class _Annotator:
             and not any(entry[0] is code for entry in opened)
         ):
             return
-        # A frame that was not seen to end, such as one of another greenlet, is ended with the one around it.
+        # The end of a frame may have been missed, such as a frame of another greenlet. Its range ends with the frame
+        # around it.
         while opened:
             ended, has_range, _ = opened.pop()
             if has_range:
@@ -383,7 +386,7 @@ class _Annotator:
     def _open(
         self, frame: FrameType | None
     ) -> list[tuple[CodeType, bool, _Module | None]]:
-        """Begin the ranges of the functions that run already on this thread: a frame and those around it."""
+        """Start the ranges of the functions that run already on this thread: a frame and the frames around it."""
         opened: list[tuple[CodeType, bool, _Module | None]] = []
         self._thread.opened = opened
         frames: list[FrameType] = []
@@ -618,7 +621,7 @@ def _first_argument(frame: FrameType, name: str) -> Any:
     variables = frame.f_locals
     this = variables.get(name)
     # Before 3.13 the frame keeps this dict to its end, and it would keep alive what the function deletes. The three
-    # references are those of the frame, of this function, and of the call.
+    # references to it are from the frame, from this function and from the call.
     if sys.version_info < (3, 13) and sys.getrefcount(variables) == 3:
         variables.clear()
     return this
@@ -628,7 +631,7 @@ _current: _Annotator | None = None
 
 
 def start(names: Sequence[str], library: str) -> None:
-    """Annotate functions from now on. Those that run already on this thread get a range that begins now.
+    """Annotate functions from now on. Functions that run already on this thread get a range that starts now.
 
     :param names: as in the option ``annotate`` of the collector; see :func:`problem_of`.
     :param library: path of the collector, which is loaded already.

@@ -30,15 +30,17 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-# Of a finalizer of multiprocessing: behind those of the program, before that of the collector (features/children).
+# The priority of a finalizer of multiprocessing: after the finalizers of the program, before the collector's
+# (features/children).
 _LATE = -500
 
-# Held while a call of a decorated function is recorded. Not by a thread: a generator may end in another one.
+# Held while a call of a decorated function is recorded. No thread owns it, because a generator may end in another
+# thread.
 _recorded_call = threading.Lock()
 
 
 def _forget_recorded_call() -> None:
-    """Let a forked child record calls. The thread that recorded one may be missing there."""
+    """Let a forked child record calls. The thread that held the lock may be missing there."""
     global _recorded_call
     _recorded_call = threading.Lock()
 

@@ -31,7 +31,7 @@ _SIGNALS = _FORWARDED | {
     getattr(signal, "SIGCHLD", signal.SIGINT)
 }  # Windows has no SIGCHLD and records nothing
 _SI_KERNEL = 0x80
-#: Seconds after which the end of the command is looked for without a signal, which another thread may have taken.
+#: Seconds between two checks for the end of the command. Another thread may have taken its signal.
 _LONGEST_WAIT = 0.2
 
 
@@ -121,7 +121,8 @@ def _ask_for_dumps(directory: Path) -> None:
 
 @contextmanager
 def signals_blocked(signals: Iterable[int]) -> Iterator[Iterable[int]]:
-    """Block signals in this thread, and in threads and processes that it starts. Yields those that were blocked."""
+    """Block signals in this thread, and in threads and processes that it starts. Yields the signals that were
+    blocked."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield before
@@ -141,7 +142,7 @@ def _run(
     :param dumping: the folder of a recording whose processes dump on SIGUSR2.
     :param meanwhile: called several times a second. When it raises :class:`CutraceError`, the command runs on.
     """
-    # Threads of libraries, such as those of NumPy, do not block signals and take some of them.
+    # Threads of libraries such as NumPy do not block signals and take some of them.
     with signals_blocked(_SIGNALS) as before, _collected(_FORWARDED) as taken:
         try:
             # The command must not inherit the signals that are blocked here or ignored by Python.

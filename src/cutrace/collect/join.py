@@ -48,7 +48,8 @@ class Recording:
     :param processes: number of processes that wrote a file.
     :param running: pids of processes that were still recording; the capture holds what they wrote so far.
     :param trouble: a sentence about an error of sampling, or about the loss of the process, "" for none.
-    :param windows: the files of the windows, if each has one. ``output`` and ``capture`` are then those of the last.
+    :param windows: the files of the windows, if each window has a file. ``output`` and ``capture`` are then the files
+        of the last window.
     """
 
     status: int
@@ -139,7 +140,7 @@ class Destination:
             windows = list(self.published.values())
             left += filter(Path.exists, parts)
             if windows:
-                # A process that was killed between two windows leaves a file without one.
+                # A process that was killed between two windows leaves a file without a window.
                 left = list(filter(_has_window, left))
             if left:
                 last = self._write(left, running)
@@ -182,7 +183,7 @@ class Destination:
         return Recording(0, to.output, to.capture, len(recorded(parts)), running)
 
     def _numbered(self) -> Destination:
-        """The same with the first free number in its names."""
+        """The same destination, with the first free number in its names."""
         if _NUMBER not in self.output.name:
             return self
         output = free_output(self.output)
@@ -255,8 +256,8 @@ def _format_of(output: Path) -> tuple[str, str]:
 
 
 def _captures(output: Path) -> tuple[Path, Path]:
-    """``capture`` and ``dump`` of :class:`Destination` for an output. One without an ending, or with a number as its
-    ending, is a capture. Raises :class:`CutraceError` for an ending of no format."""
+    """``capture`` and ``dump`` of :class:`Destination` for an output. An output without an ending, or with a number as
+    its ending, is a capture. Raises :class:`CutraceError` for an ending of no format."""
     ending = output.suffix
     if ending in ("", _CAPTURE) or ending[1:].isdigit():
         return output, output
@@ -303,8 +304,8 @@ def writer(part: Path) -> int | None:
 
 
 def recorded(parts: Sequence[Path]) -> set[str]:
-    """``<pid>-<instance>`` of each process that wrote these files. One that keeps its newest rows, or records windows,
-    has several files."""
+    """``<pid>-<instance>`` of each process that wrote these files. A process that keeps its newest rows, or records
+    windows, has several files."""
     return {
         "-".join(_WINDOW.sub("", part.stem).split("-")[:2])
         for part in parts
@@ -313,9 +314,9 @@ def recorded(parts: Sequence[Path]) -> set[str]:
 
 
 def _order(part: Path) -> tuple[bool, int, str, int]:
-    """Sorts files by the start of their process, and those of a process by their window. Samples are last."""
+    """The sort key of files: by the start of their process, then by their window. Samples are last."""
     window = _WINDOW.search(part.stem)
-    # What has no number yet is the newest window.
+    # The newest window has no number yet.
     number = int(window[1]) if window else sys.maxsize
     return (
         part.name == SAMPLES,

@@ -44,13 +44,14 @@ _LEAST_SIZE = 1 << 16
 _TOO_MUCH = 8000 << 40
 _MS = 10**6
 _LONGEST = 365 * 24 * 3600 * 10**9
-# CUPTI 13.0 chooses 2048 on an H200, and needs longer than the program to decode so many samples.
+# The default of cutrace. CUPTI 13.0 would choose 2048 on an H200, and would decode these samples for longer than the
+# program runs.
 _PERIOD = 1 << 15
 _PERIODS = [1 << power for power in range(5, 32)]
 _MOST_ANNOTATED = 64
 _SHORTEST_INTERVAL = 1_000
 _LONGEST_INTERVAL = 10**9
-# The kinds of API calls with Python stacks. Of launches, one in so many can have one.
+# The kinds of API calls with Python stacks. For launches, a recording can take the stack of one call in N.
 _STACKS = ("sync", "alloc", "copy", "launch")
 _FEWEST_STACKS = 2**32 - 1
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "Option", "OptionArguments", "Options", "completed"]
 
-# The newest rows are in files of an eighth of this size, and each file begins with blocks that all files repeat.
+# The newest rows are in files of an eighth of this size, and each file starts with blocks that all files repeat.
 _LEAST_ROTATED = 16 << 20
 # The default size limit of the newest rows, so that they do not fill the disk.
 _NEWEST_SIZE = 4 << 30
@@ -71,7 +71,7 @@ class Option:
     :param choices: the values that are allowed, if they are few.
     :param number: whether the value is an integer on the command line.
     :param repeated: whether the command line takes the option several times.
-    :param default: what holds without the option, as users write it.
+    :param default: the value without the option, as users write it.
     :param example: a value, as users write it.
     :param verbs: the verbs of the command line that have it; Python has all options.
     :param key: the collector's name of it, the field's name unless given, "" for options that the collector does not
@@ -210,7 +210,7 @@ class Options:
     capture_range: str | None = option(
         "Record only between cudaProfilerStart() and cudaProfilerStop(), or inside NVTX ranges of this name.",
         option_values.capture_range,
-        more="`none` takes back that of `cutrace arm`; see [Long runs](howto/long-runs.md#record-only-parts).",
+        more="`none` takes back the range of `cutrace arm`; see [Long runs](howto/long-runs.md#record-only-parts).",
         metavar="profiler|nvtx:NAME",
         example="nvtx:step",
     )
@@ -374,11 +374,11 @@ class Options:
             raise CutraceError("annotated functions are NVTX ranges: record NVTX too")
         if self.code and not self._records("kernel"):
             raise CutraceError(
-                "the machine code is that of recorded kernels: record the kind of activity 'kernel' too"
+                "machine code needs recorded kernels: record the kind of activity 'kernel' too"
             )
         if self.stacks_min_ns is not None and self.stacks is None:
             raise CutraceError(
-                "a least time of calls with stacks needs stacks: say of which calls, such as sync"
+                "a least time of calls with stacks needs stacks: name the calls with stacks, such as sync"
             )
         if self.interval_ns is not None and self.sampled_metrics is None:
             raise CutraceError(

@@ -38,7 +38,7 @@ def _named_folders() -> list[Path]:
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     folders = [Path(runtime)] if runtime.startswith("/") else []
     folders.append(Path(f"/run/user/{uid}"))
-    # Root could make a folder in that of another user, who could then make none.
+    # Root could make a folder in another user's folder. That user could then make none.
     named = [folder / "cutrace" for folder in folders if _belongs_to_user(folder)]
     return [*named, _TEMPORARY / f"cutrace-{uid}"]
 

@@ -21,8 +21,8 @@ _END_S = 30
 
 
 def start_sampling(options: Options, directory: Path) -> Sampling | None:
-    """Start to sample metrics into a folder if the options ask for it. Raises :class:`CutraceError` where that fails,
-    and where program counters are to be sampled and this user may not read counters."""
+    """Start to sample metrics into a folder if the options ask for it. Raises :class:`CutraceError` when that fails,
+    and when program counters are to be sampled but this user may not read counters."""
     if options.samples_program_counters and (refused := counters_refused()):
         finding, advice = refused
         raise CutraceError(

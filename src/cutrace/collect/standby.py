@@ -140,11 +140,11 @@ class Attachment(Recorder):
 
     @checked
     def record_for(self, duration: Time) -> bool:
-        """Record so much of the program's work: an int of nanoseconds, or a string such as ``"10s"``. Returns whether
-        the process has ended before. Raises :class:`CutraceError` for less than a millisecond.
+        """Record the program's work for this time: an int of nanoseconds, or a string such as ``"10s"``. Returns
+        whether the process ended earlier. Raises :class:`CutraceError` for less than a millisecond.
 
         The time counts from the return of the first recorded call that gives the GPU work, because CUPTI holds up this
-        call in a process that it did not know. Where the program makes no such call in the time, it counts from now.
+        call in a process that it did not know. If the program makes no such call in this time, it counts from now.
         """
         seconds = length_of(duration)
         start = time.monotonic()
@@ -181,9 +181,9 @@ class Attachment(Recorder):
         """End the recording and write the capture to ``path``; an existing file is replaced in one step. The process
         goes on.
 
-        Returns what was recorded; its ``trouble`` says so when the process was killed meanwhile, and the capture then
-        has what was written by that time. Raises :class:`CutraceError` when nothing is being recorded, and when the
-        capture cannot be written; the message names the file that has it.
+        Returns what was recorded. If the process was killed meanwhile, ``trouble`` says so, and the capture has what
+        was written by then. Raises :class:`CutraceError` when nothing is being recorded, and when the capture cannot be
+        written; the message names the file that has it.
         """
         to = self._to
         connection = self._connection
@@ -222,7 +222,7 @@ def attach(
 
     The process must be on standby: started with ``cutrace arm -- command``. It goes on afterwards as before, and can be
     recorded again. ``path`` may have the ending of another format, as for :func:`cutrace.record`. The options are those
-    of :class:`cutrace.collect.Options`; for those left out the process uses the options of ``cutrace arm``. The process
+    of :class:`cutrace.collect.Options`. An option that is left out has its value from ``cutrace arm``. The process
     writes the capture itself, so it must be able to write into the folder of ``path``.
 
     Raises :class:`CutraceError` for an invalid option, and on entry the errors of :meth:`Attachment.start`.
@@ -277,8 +277,8 @@ def _described(connection: _Connection) -> StandbyProcess:
 
 
 class _Progress:
-    """Asks a recorded process whether it has given the GPU work. It has a connection of its own, so that a signal that
-    interrupts a question leaves no answer behind in that of the recording."""
+    """Asks a recorded process whether it has given the GPU work. It has a connection of its own. If a signal interrupts
+    a question, its answer does not stay in the connection of the recording."""
 
     def __init__(self, pid: int) -> None:
         #: Whether the program was in its first such call when it was asked last.
@@ -308,7 +308,7 @@ class _Progress:
 
 
 class _Connection:
-    """A connection to a process on standby. ``pid`` is that of the process, as it is seen from here."""
+    """A connection to a process on standby. ``pid`` is the id of the process, as seen from here."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError when there is nobody to connect to, and ConnectionRefusedError when the process has ended."""
@@ -474,7 +474,7 @@ def wait_for_end(pid: int, seconds: float) -> bool:
 
 
 def _after_loss(pid: int) -> str:
-    """What became of a process whose connection was lost. Waits until it has ended its recording."""
+    """A sentence on a process whose connection was lost. Waits until the process has ended its recording."""
     deadline = time.monotonic() + _ANSWER
     while _sleeps(pid) and time.monotonic() < deadline:
         with suppress(CutraceError), closing(_find(pid)) as again:

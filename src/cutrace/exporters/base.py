@@ -57,8 +57,8 @@ class Exporter:
     """An exporter for one format, selected by the ending of the output (``suffixes``).
 
     ``write`` is a function that writes a trace to a new path, or its name as ``module:function``, which is imported on
-    use. It raises :class:`cutrace.CutraceError` for a request that it does not support. ``check``
-    is given likewise, and is called before work is done for the output. With ``folder`` the output is a folder.
+    use. It raises :class:`cutrace.CutraceError` for a request that it does not support. ``check``, a function or its
+    name, is called before work is done for the output. With ``folder`` the output is a folder.
     """
 
     name: str

@@ -55,8 +55,8 @@ def write_speedscope(trace: Trace, path: Path, request: Request) -> None:
 
 
 def requested_flame(trace: Trace, request: Request) -> tuple[Frame, str | None]:
-    """The flame graph of a request, and the sentence that says how much of the GPU time has a range, which the user is
-    told."""
+    """The flame graph of a request, and the sentence that says how much of the GPU time has a range. The user gets this
+    sentence."""
     options = StatsOptions(ranges=request.ranges)
     root, covered = flame_with_coverage(trace, options, request.by)
     if covered:

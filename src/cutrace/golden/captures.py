@@ -1,7 +1,7 @@
 """Compare two captures without a golden file: kernels, API calls, copies, synchronisations, memory.
 
-Counts, bytes and launch configurations are compared exactly, times by :mod:`.statistics` like those of golden files.
-docs/reference/statistics.md has the rules.
+Counts, bytes and launch configurations are compared exactly. Times are compared by :mod:`.statistics`, as in golden
+files. docs/reference/statistics.md has the rules.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ class Aspect(enum.Enum):
     CODE = "code"
 
 
-#: The metric by whose rules each aspect with a number is compared.
+#: The metric whose rules apply to each aspect with a number.
 _METRICS = {
     Aspect.COUNTS: METRICS["kernel_launches"],
     Aspect.BYTES: METRICS["memcpy_bytes"],
     Aspect.MEMORY: METRICS["peak_memory_bytes"],
     Aspect.TIME: METRICS["kernel_time_ns"],
 }
-#: The shares by which aspects may change if no other share is given. All others are compared exactly.
+#: The default shares by which aspects may change. Other aspects are compared exactly.
 _SHARES = {Aspect.MEMORY: MEMORY_TOLERANCE, Aspect.TIME: TIME_TOLERANCE}
 #: The aspects that are equal in all runs of a deterministic program.
 EXACT = frozenset({Aspect.COUNTS, Aspect.BYTES, Aspect.LAUNCHES})
@@ -123,8 +123,8 @@ _DEFAULTS = CaptureRules()
 
 @dataclass(frozen=True)
 class CaptureSide:
-    """The values of one capture in a row: number, times (ns), bytes (the peak in the memory section), and of a kernel
-    the number of launches by launch configuration and the machine code, None if it was not recorded."""
+    """The values of one capture in a row: number, times (ns) and bytes (the peak in the memory section). A kernel also
+    has the number of launches by launch configuration, and the machine code (None if it was not recorded)."""
 
     count: int = 0
     time: Spread = NOTHING
@@ -137,8 +137,8 @@ class CaptureSide:
 
 @dataclass(frozen=True)
 class CaptureChange:
-    """One name of a section in both captures. ``aspects`` differ; ``verdict`` is that of the times; ``details`` are
-    strings for people."""
+    """One name of a section in both captures. ``aspects`` are the aspects that differ; ``verdict`` is the verdict on
+    the times; ``details`` are strings for people."""
 
     section: str
     name: str
@@ -211,7 +211,7 @@ def _aspect(word: str) -> Aspect:
 def compare_captures(
     earlier: Collected, later: Collected, rules: CaptureRules = _DEFAULTS
 ) -> CaptureComparison:
-    """Compare two captures, of which :data:`COMPARED` was collected."""
+    """Compare two captures. Both must have the collections of :data:`COMPARED`."""
     sides_before = _sides(earlier)
     sides_after = _sides(later)
     rows = []
@@ -466,7 +466,8 @@ def _differences(
 def _only_in(
     some: Counter[Configuration], others: Counter[Configuration]
 ) -> list[Configuration]:
-    """The configurations that others lack; if they have all, those that are more frequent than there."""
+    """The configurations that ``others`` lack. If there is none, the configurations that are more frequent than in
+    ``others``."""
     lacking = [config for config in some if config not in others]
     return lacking or list(some - others)
 
@@ -474,7 +475,7 @@ def _only_in(
 def _nearest(
     config: Configuration, come: Sequence[Configuration], counts: Counter[Configuration]
 ) -> Configuration:
-    """The configuration with the fewest fields that differ; of several, the most frequent one."""
+    """The configuration with the fewest fields that differ; if several have as few, the most frequent one."""
     return min(come, key=lambda other: (len(_fields(config, other)), -counts[other]))
 
 

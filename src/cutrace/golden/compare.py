@@ -33,10 +33,10 @@ from .values import LISTED, ValueResult, compare_values, is_more, part_change
 
 _FAILING = frozenset({Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW})
 _COUNTED = (MetricClass.WORK, MetricClass.COUNTER)
-#: The classes of which the worst run counts.
+#: The classes for which the worst run counts.
 _WORST = (*_COUNTED, MetricClass.CODE)
 _NO_CODE = "no machine code was recorded; put cutrace_gate = work,counter,code into the ini file, or record with --code"
-#: The verdicts on counts and codes. The first one that a run has is that of all runs.
+#: The verdicts on counts and codes. The first one that any run has is the verdict on all runs.
 _WORST_FIRST = (Verdict.CHANGED, Verdict.UNVERIFIED, Verdict.BETTER, Verdict.SAME)
 
 
@@ -60,8 +60,8 @@ class Row:
 
 
 def increases(row: Row) -> dict[str, tuple[int, int]]:
-    """The names whose amounts rose in a row of work or memory, each with the golden and the present amount; "" is the
-    name in a row without parts, and in that of a limit. Names whose golden amount is unknown are left out."""
+    """The names whose amounts rose in a row of work or memory, each with the golden and the present amount. In a row
+    without parts and in the row of a limit, the name is "". Names whose golden amount is unknown are left out."""
     if not isinstance(row.now, Mapping):
         before = amount(row.golden)
         now = amount(row.now)
@@ -337,8 +337,8 @@ class _EntryComparer:
         return names
 
     def _seen(self, values_of_runs: Sequence[Mapping[str, Any]]) -> set[str]:
-        """The metrics that have a row without a golden value: work and counters above 0, and whatever is gated but
-        absent work."""
+        """The metrics that have a row without a golden value: work and counters above 0, and all gated metrics except
+        work."""
         names = set()
         for values in values_of_runs:
             for name, value in values.items():
@@ -444,7 +444,7 @@ class _EntryComparer:
         alike = verdicts.count(verdict)
         runs = len(verdicts)
         if alike < runs:
-            # A metric that changed in some runs only needs another investigation than one that always changed.
+            # A metric that did not change in all runs needs another investigation than a metric that always changed.
             often = f"in {alike} of {count_of(runs, 'run')}"
             if detail:
                 detail += f" ({often})"
@@ -506,7 +506,7 @@ class _EntryComparer:
         return None, False
 
     def _agreed(self, total: str, values: Sequence[Parts]) -> Parts:
-        """The counts by name on which two or more environments agree, and those of the project's own kernels."""
+        """The counts by name on which two or more environments agree, and the counts of the project's own kernels."""
         agreed: Parts = {}
         several = len(values) > 1
         for parts in values:
@@ -557,8 +557,8 @@ def _has_no_code(run: Metrics) -> bool:
 
 
 def _compare_codes(metric: Metric, golden: Codes, measured: Codes) -> ValueResult:
-    """The result of one run. Kernels that one side lacks differ in their number. A kernel whose code is not known on
-    both sides is never equal."""
+    """The result of one run. Kernels whose code both sides know are compared. If they are equal, another kernel of the
+    run makes the result unverified. Kernels that the run lacks show in the number of kernels."""
     known = measured.known
     both = known.of(golden.by_kernel)
     expected = golden.of(both.by_kernel)

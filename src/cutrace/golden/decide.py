@@ -34,7 +34,7 @@ from .values import LISTED
 
 #: The maximum of runs until two consecutive ones agree and are written.
 _MOST_RUNS = 3
-#: The same if only gated states differ: caches and pools may need several runs to fill.
+#: The same maximum if only gated states differ: caches and pools may need several runs to fill.
 _MOST_STATE_RUNS = 5
 #: How often a test is run again before it fails on time.
 _CONFIRMATIONS = 2
@@ -105,7 +105,7 @@ class Expectation:
 
     @property
     def skip_reason(self) -> str:
-        """The reason of the test when it is skipped."""
+        """The reason to show for the test when it is skipped."""
         if self.may_skip:
             return ALLOWED_SKIP
         return "skipped"
@@ -122,8 +122,9 @@ class MeasuredRun:
 
     ``uncounted`` are the hardware counters that could not be read, by region and name, with the reason. ``unseen`` is
     the reason why GPU work may be missing, "" if none is known. ``early``: the run started before CUDA was in use, so
-    nothing could be counted, and a further run can. ``limited`` are the metrics that limits judge if some calls are
-    allowed: ``sync_calls`` without these, and ``syncs`` by place. They are None if limits judge ``metrics``.
+    no counters could be read; a further run can read them. ``limited`` are the metrics that limits judge if some calls
+    are allowed: ``sync_calls`` without the allowed calls, and ``syncs`` by place. They are None if limits judge
+    ``metrics``.
     """
 
     metrics: Metrics
@@ -352,7 +353,7 @@ class _Decider:
         self._passed = [again]
         self.judged = [again]
         self._note(
-            "CUDA was not in use at the begin of the first run, and counters need it: this is the second run"
+            "CUDA was not in use at the start of the first run, and counters need it: this is the second run"
         )
 
     def _take_requested_runs(self) -> None:
@@ -574,7 +575,8 @@ class _Decider:
     def _merged(
         self, update: Update, found: Observed | None = None
     ) -> NewValues | None:
-        """The golden entry, updated with the values of the settled runs, ``found`` if they are known."""
+        """The golden entry, updated with the values of the settled runs. ``found`` are these values, if they are
+        known."""
         new = self._measured(found)
         if new is None or new.observed is None:
             return None
@@ -595,8 +597,8 @@ class _Decider:
         return NewValues(environment, written, update=True, notes=notes, others=others)
 
     def _measured(self, found: Observed | None = None) -> NewValues | None:
-        """The values of the settled runs, ``found`` if they are known; None if they are unreliable. Counters that could
-        not be read keep their golden values."""
+        """The values of the settled runs; None if they are unreliable. ``found`` are these values, if they are known.
+        Counters that could not be read keep their golden values."""
         runs = self._settled
         environment = _environment(runs)
         if not environment or _have_problems(runs):
@@ -621,7 +623,7 @@ def _compare(
 
 
 def _environment(runs: Sequence[MeasuredRun]) -> str:
-    """The environment of these runs: that of the run on the most GPUs."""
+    """The environment of these runs: the environment of the run on the most GPUs."""
     return max(runs, key=lambda run: len(run.metrics.gpus)).environment
 
 
@@ -682,7 +684,7 @@ def _joined(comparisons: Sequence[Comparison]) -> Comparison:
 
 
 def _limits_only(comparison: Comparison) -> Comparison:
-    """The comparison of an update, which only limits fail: what differs is written."""
+    """The comparison of an update. Only limits fail it, because the update writes the values that differ."""
     rows = []
     for row in comparison.rows:
         if row.rule != "limit":

@@ -74,7 +74,7 @@ KEYS_OF_FILE = {
 }
 #: The keys other than metrics in the table of a test, of an environment, and of a region.
 KEYS_OF_TEST = {
-    "seen": "environments of the test, if they differ from those of the file",
+    "seen": "environments of the test, if they differ from the list of the file",
     "unconfirmed": "environments whose values come from one run that could not be repeated",
     "against": "in a candidate: digest of the golden values that it was compared with",
     "unstable": "metrics on which the runs differed, with their values",
@@ -230,7 +230,7 @@ class _Place:
         return self.at(key, {}, "a table")
 
     def text(self, key: str) -> str:
-        return str(self.at(key, "", "a text in quotes").value)
+        return str(self.at(key, "", "a string in quotes").value)
 
     def names(self, key: str) -> list[str]:
         value = self.value.get(key, [])
@@ -477,7 +477,7 @@ def _codes(place: _Place) -> Codes:
             f"code depends on the GPU: write it below [{_key(place.keys[0])}.on.sm_90], for the GPU that ran it"
         )
     if place.keys[3] == "region":
-        place.fail("code is that of the whole test: remove it from the region")
+        place.fail("code belongs to the whole test: remove it from the region")
     if not isinstance(place.value, dict):
         place.fail(
             f'code is a table of strings by kernel, not {_kind(place.value)}: write code.softmax = "..."'
@@ -563,8 +563,8 @@ def _kind(value: Any) -> str:
 
 
 def _united(base: dict[str, Values], own: dict[str, Values]) -> dict[str, Values]:
-    """The values of an environment: those shared by all and its own. Counts by name are joined; of other values its own
-    one applies."""
+    """The values of an environment: the shared values and its own. Counts by name are joined. For other values, its own
+    value replaces the shared one."""
     united = {region: dict(values) for region, values in base.items()}
     for region, values in own.items():
         of_region = united.setdefault(region, {})
@@ -617,7 +617,7 @@ def _test_lines(
 def _divided(
     scopes: Sequence[dict[str, Values]],
 ) -> tuple[dict[str, Values], list[dict[str, Values]]]:
-    """Split the values of all environments by region into shared ones and those of each environment."""
+    """Split the values of all environments by region into shared values and the values of each environment."""
     shared: dict[str, Values] = {}
     regions = Counter(region for values in scopes for region in values)
     for region, count in regions.items():
@@ -659,7 +659,7 @@ def _without(values: Values, shared: Values) -> Values:
 
 
 def _without_common(value: Stored | None, common: Stored | None) -> Stored | None:
-    """What a value has beside the common one; None if that is nothing."""
+    """The part of a value that the common one lacks; None if there is none."""
     if isinstance(value, dict) and isinstance(common, dict):
         value = {name: value[name] for name in value if name not in common}
     if value == common or value == {}:
@@ -668,7 +668,7 @@ def _without_common(value: Stored | None, common: Stored | None) -> Stored | Non
 
 
 def _common(values: Sequence[Stored | None]) -> Stored | None:
-    """The value that all are equal to, or the counts by name that all contain; None if there is none."""
+    """The value that all have, or the counts by name that all contain; None if there is none."""
     first = values[0]
     if values.count(first) == len(values):
         return first

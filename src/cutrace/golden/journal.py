@@ -31,8 +31,8 @@ class Journal:
         self._begun = False
 
     def begin(self) -> None:
-        """Begin the file, or continue that of an interrupted update of the same commit. Raises :class:`CutraceError` if
-        that is impossible."""
+        """Start the file, or continue the file of an interrupted update of the same commit. Raises
+        :class:`CutraceError` if that is impossible."""
         known = _lines(self.path)
         continued = next(known, {}).get("commit") == self._commit
         if not continued:
@@ -58,7 +58,7 @@ class Journal:
 
 
 def append(path: Path, change: Change) -> None:
-    """Append a change to the journal at ``path``, which another process may have begun. Raises :class:`OSError` or
+    """Append a change to the journal at ``path``, which another process may have started. Raises :class:`OSError` or
     :class:`CutraceError` if that is impossible."""
     # A line that is cut off must not reach into the next one.
     line = b"\n" + json.dumps(_fields(change)).encode()
@@ -74,8 +74,9 @@ def append(path: Path, change: Change) -> None:
 
 @dataclass(frozen=True)
 class TakenUp:
-    """The changes of an interrupted update that still apply; how many do not, because the golden values have changed
-    since; and its commit, if that is another one and none applies."""
+    """An interrupted update. ``changes`` still apply. ``outdated`` counts the changes that do not, because the golden
+    values have changed since. ``other_commit`` is the commit of the update if it is another one; then no change
+    applies."""
 
     changes: tuple[Change, ...] = ()
     outdated: int = 0
@@ -98,7 +99,7 @@ def taken_up(path: Path, commit: str) -> TakenUp:
 
 
 def _applies(change: Change) -> bool:
-    """Whether the golden values are still those that a change replaces."""
+    """Whether the golden values are still the values that a change replaces."""
     file, test = split(change.nodeid)
     try:
         entry = existing(change.path, file).tests.get(test)

@@ -81,14 +81,14 @@ class Span:
 
 @dataclass(frozen=True)
 class Codes:
-    """The machine code of each kernel: the codes that its launches ran, in order, as in :mod:`.codes`. A measured one
+    """The machine code of each kernel: the codes that its launches ran, in order, as in :mod:`.codes`. A measured code
     may be a word that says why the code of a launch is not known."""
 
     by_kernel: dict[str, tuple[str, ...]]
 
     @property
     def known(self) -> Codes:
-        """The kernels of which the code of each launch is known."""
+        """The codes of the kernels whose launches all have a known code."""
         return self.of(self.by_kernel.keys() - set(self.unknown))
 
     @property
@@ -255,7 +255,7 @@ def absent(metric: Metric) -> Any:
 
 
 def values_in(scopes: Iterable[Mapping[str, Any]], metric: Metric) -> list[Any]:
-    """The values of a metric in those of several runs or environments in which it is known."""
+    """The values of a metric in several runs or environments. Unknown values are left out."""
     values = []
     for scope in scopes:
         value = scope.get(metric.name, absent(metric))
@@ -270,7 +270,7 @@ def has_work(values: Mapping[str, Any]) -> bool:
 
 
 def copy_metric(region: str, name: str, before: Observed, after: Observed) -> None:
-    """Copy what ``before`` has of one metric to ``after``."""
+    """Copy the values of one metric, stable and unstable, from ``before`` to ``after``."""
     for source, target in (
         (before.values, after.values),
         (before.unstable, after.unstable),
@@ -330,7 +330,7 @@ def amount(value: object) -> int | None:
 
 
 def plain(value: Any) -> Any:
-    """Convert any object to JSON values. NaN and infinities become null, unknown objects their text.
+    """Convert any object to JSON values. NaN and infinities become null, unknown objects their string.
 
     Dataclasses become objects by field. Ranges become ``{"span": {...}}``, intervals ``{"interval": {...}}`` and codes
     ``{"codes": {...}}``, which cannot be confused with counts by name because these contain no objects.
@@ -390,7 +390,7 @@ def stored(value: Any) -> Any:
 
 
 def text_of(value: object) -> str:
-    """The text of any object, also if its ``str()`` fails."""
+    """A string for any object, also if its ``str()`` fails."""
     try:
         return str(value)
     except Exception:

@@ -26,7 +26,7 @@ DEEPEST = 20
 
 #: The folder of golden files in the rootdir, unless the ini value ``cutrace_golden_dir`` names another.
 GOLDEN = "golden"
-#: The files in which pytest looks for ini values, in its order, with the section of those that are not TOML.
+#: The files in which pytest looks for ini values, in its order, with their section; "" for TOML.
 _INI_FILES = {
     "pytest.ini": "pytest",
     ".pytest.ini": "pytest",
@@ -102,7 +102,7 @@ def golden_path(root: Path, nodeid: str) -> Path:
     file = file or test
     parts = file.split("/")
     dots = parts[-1].count(".")
-    # Names without a dot would collide with those of modules. Test files of pytest itself have a dot.
+    # Names without a dot would collide with the files of modules. Test files of pytest itself have a dot.
     plain = _PLAIN_FILE.fullmatch(file) and _fits(parts, ".toml") and dots
     if not plain:
         return root.joinpath(*_hashed(parts, file, ".toml"))

@@ -1,6 +1,6 @@
 """The rules of comparison, parsed from options, markers and ini files.
 
-A name is that of a metric (``kernel_launches``, ``peak_memory``) or of a class of metrics (``work``, ``state``,
+A name stands for a metric (``kernel_launches``, ``peak_memory``) or for a class of metrics (``work``, ``state``,
 ``counter``, ``time``). A part or a breakdown stands for its total: ``kernels`` for ``kernel_launches``.
 """
 
@@ -30,7 +30,7 @@ TIME_TOLERANCE = 0.05
 Mode = Literal["missing", "changed", "all"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
-#: The word of a gate with which less of a gated metric fails a test.
+#: The word in a gate with which a decrease of a gated metric fails a test.
 _LESS = "less"
 #: The metrics whose names ``ignore`` can leave out.
 _BY_NAME = (*DIVIDED, CODE)
@@ -47,8 +47,8 @@ class Rules:
 
     ``gate`` has the metrics and classes that fail a test, ``tolerance`` shares by metric or class (0.05 is 5 %),
     ``ignore`` the metrics and classes to omit and ``METRIC:PATTERN`` for names of a breakdown, ``own`` patterns of the
-    project's own kernels. Patterns are those of :mod:`cutrace.patterns`. With ``less`` in ``gate`` less of what is
-    gated fails a test too.
+    project's own kernels. Patterns are as in :mod:`cutrace.patterns`. With ``less`` in ``gate``, a decrease of a gated
+    metric fails a test too.
     """
 
     gate: frozenset[str] = frozenset({"work", "counter"})
@@ -300,7 +300,7 @@ def parse_budget(given: Mapping[str, object]) -> Budget:
     if allow is None:
         if reason is not None:
             raise CutraceError(
-                "reason is that of allow: name the places of calls that may wait, or remove the reason"
+                "reason belongs to allow: name the places of calls that may wait, or remove the reason"
             )
         return Budget(limits)
     places = _places(allow)
@@ -459,8 +459,8 @@ def _limit(metric: Metric, value: object) -> int | float:
     if isinstance(value, str) and metric.unit == "ns":
         return parse_duration(value)
     units = {
-        "bytes": "bytes, or a text such as '64 MiB'",
-        "ns": "ns, or a text such as '20us'",
+        "bytes": "bytes, or a string such as '64 MiB'",
+        "ns": "ns, or a string such as '20us'",
     }
     what = units.get(metric.unit, "times, from 0")
     raise CutraceError(

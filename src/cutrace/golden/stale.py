@@ -144,7 +144,7 @@ def source_order(source: Path, tests: Iterable[str]) -> dict[str, int]:
 
 
 def undefined(source: Path, functions: Iterable[str]) -> set[str]:
-    """Those of these functions that the source of a test file certainly does not define."""
+    """The functions, of those given, that the source of a test file certainly does not define."""
     scope = _module(source)
     if scope is None:
         return set()
@@ -291,7 +291,7 @@ def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _makers(node: ast.AST) -> bool:
-    """Whether a definition has decorators that may define further names; those of pytest do not."""
+    """Whether a definition has decorators that may define further names. Decorators of pytest do not."""
     if not isinstance(node, _DEFINITIONS):
         return False
     decorators = map(ast.unparse, node.decorator_list)

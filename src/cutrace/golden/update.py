@@ -1,4 +1,5 @@
-"""Update the golden entry of a test in one environment. Of other environments only own kernels change."""
+"""Update the golden entry of a test in one environment. In other environments only the counts of the project's own
+kernels change."""
 
 from __future__ import annotations
 
@@ -167,8 +168,9 @@ def merged(
 def own_kernels_changed(
     entry: Entry, environment: str, after: Observed, rules: Rules
 ) -> Entry:
-    """What changes in the other environments of an entry when the values of one become ``after``: the counts of the
-    project's own kernels, which are the same everywhere. Where they differed before, they stay."""
+    """The other environments of an entry that change when the values of one environment become ``after``. Only the
+    counts of the project's own kernels change, because they are the same everywhere. Where they differed before, they
+    stay."""
     changed: Entry = {}
     before = entry.get(environment)
     if before is None:  # a new environment has no old values that others could share
@@ -297,7 +299,7 @@ class _EntryMerge:
             self.merged.values[region][name] = value
 
     def _unstable(self, region: str, name: str, *seen: Stored | None) -> None:
-        """Write the bounds of all that was seen of a metric."""
+        """Write the bounds of all values that were seen of a metric."""
         known = [value for value in seen if value is not None]
         unstable = self.merged.unstable.setdefault(region, {})
         unstable[name] = _bounds(known)
@@ -350,7 +352,7 @@ class _EntryMerge:
 
 
 def _bounds(values: Sequence[Any]) -> Stored:
-    """The minimum and the maximum of several values, name by name; of codes, all that were seen."""
+    """The minimum and the maximum of several values, name by name. For codes, all codes that were seen."""
     if isinstance(values[0], Codes):
         return _all_codes(values)
     parts = [value for value in values if isinstance(value, dict)]
@@ -417,7 +419,7 @@ def _widened(before: Stored, after: Stored) -> Stored:
 
 
 def _without_names(value: Count | Parts) -> Count:
-    """A count; of counts by name, which cannot be alternatives of a number, their sum."""
+    """The count itself. Counts by name become their sum, because they cannot be alternatives of a number."""
     if isinstance(value, dict):
         return amount(value) or 0
     return value

@@ -67,8 +67,8 @@ _SAME = ValueResult(Verdict.SAME)
 def compare_values(
     metric: Metric, expected: Stored, measured: Any, tolerance: Tolerance = EXACT
 ) -> ValueResult:
-    """Compare an expected value of a metric with a measured one. Of a range or of alternatives, the highest value is
-    the measured one."""
+    """Compare an expected value of a metric with a measured one. If the measured value is a range or has alternatives,
+    its highest value is compared."""
     if metric.kind is MetricClass.TIME:
         return _compare_times(expected, measured, tolerance)
     if metric.kind is MetricClass.STATE:

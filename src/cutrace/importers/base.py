@@ -155,7 +155,7 @@ class Import:
     def count(
         self, outcome: str, what: str, count: int, duration_ns: int, why: str = ""
     ) -> None:
-        """:meth:`kept`, :meth:`left` or :meth:`lost`."""
+        """Count events as the method ``outcome`` does: :meth:`kept`, :meth:`left` or :meth:`lost`."""
         if count:
             account = self._accounts.setdefault(
                 what, {"seen": _tally(), "kept": _tally(), "left": {}, "lost": {}}

@@ -76,7 +76,7 @@ class Generic:
         self.metadata: list[Metadata] = []
 
     def begin(self, batch: list[Events]) -> None:
-        """Look at a batch before its groups are taken."""
+        """Called with each batch before its groups are taken."""
 
     def take(self, events: Events) -> None:
         """Write rows of the events of one group."""
@@ -312,7 +312,7 @@ class Generic:
                 other &= last[name] != 0  # an end need not repeat them
             count = int(np.count_nonzero(other))
             self._timeline.out.left(
-                f"{name} of ends", count, why="not that of the begin"
+                f"{name} of ends", count, why="not as in the begin event"
             )
         outcome = np.zeros(len(rows), np.uint8)
         outcome[without] = Outcome.NO_BEGIN

@@ -171,7 +171,8 @@ _GPU_GROUPS = {
     "annotations": "gpu_slices",
 }
 _HOST_KINDS = {"operators": 1, "user": 2, "python": 3, "os_runtime": 4}
-#: Groups whose process is the one that the profiler ran in: calls, and in files without calls these.
+#: Groups whose process is the process that the profiler ran in: calls, or in files without calls the groups of
+#: _OF_HOST.
 _CALLS = ("runtime", "driver")
 _OF_HOST = tuple(_HOST_KINDS)
 
@@ -250,7 +251,7 @@ class Kineto(Generic):
                 self._host = self._first_process(np.concatenate(threads))
 
     def _first_process(self, threads: np.ndarray) -> int | None:
-        """The process id of the first of some threads, in the order of the file, that has a number as process id."""
+        """The first of the process ids of some threads that is a number, in the order of the file."""
         for index in np.unique(threads).tolist():
             pid, _ = self._timeline.reader.threads[index]
             if isinstance(pid, int) and pid >= 0:
@@ -594,7 +595,7 @@ class Kineto(Generic):
 
     def _host_in_name(self) -> str:
         """The host in the name that torch.profiler gives a file, "" in other names. The process id in the name has to
-        be that of the trace, because programs may choose the first part of the name."""
+        be the process id of the trace, because programs may choose the first part of the name."""
         named = _NAMED_BY_TORCH.fullmatch(Path(self._timeline.reader.path).name)
         if named and int(named["pid"]) == self._host:
             return named["host"]
@@ -670,7 +671,7 @@ class Kineto(Generic):
         return self._timeline.process_index(self._host or 0)
 
     def _sizes(self, events: Events, column: str, most: int = 0xFFFFFFFF) -> np.ndarray:
-        """The values of a column, 0 for those that are no sizes, which are counted as left out."""
+        """The values of a column. Values that are no sizes become 0 and are counted as left out."""
         values = events.integers(column)
         unusable = (values < 0) | (values > most)
         count = int(np.count_nonzero(unusable))
@@ -692,7 +693,7 @@ class Kineto(Generic):
 
 
 def _given(events: Events, argument: str, others: np.ndarray) -> np.ndarray:
-    """The numbers of an argument; those of ``others`` for events without it."""
+    """The numbers of an argument. Events without it get their number in ``others``."""
     return np.where(events.present(argument), events.integers(argument), others)
 
 

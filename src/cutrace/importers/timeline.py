@@ -132,7 +132,7 @@ class ImportTimeline:
         self._distinct: dict[str, Keys] = {}
         #: The threads, by process and number, that have a name in the file.
         self.named_threads: set[tuple[int, int]] = set()
-        #: A time (of rows) near the begin of the file; 0 when it has no times.
+        #: A time (of rows) near the start of the file; 0 when it has no times.
         self.first = 0
         self._leftovers: dict[str, Counter[int]] = {}
         self._outcomes: dict[tuple[int, int, int], list[int]] = {}

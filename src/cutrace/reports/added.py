@@ -28,9 +28,9 @@ from .values import pair, title, unit_of
 #: Maximum of names of a metric, and of sites of a name.
 _NAMES = 6
 _SITES = 20
-#: Metrics of memory in use. Their sites are those of allocations, whose sum they are not.
+#: Metrics of memory in use. Their sites are the sites of allocations, but their value is not the sum of these.
 _IN_USE = ("peak_memory_bytes", "net_memory_bytes")
-#: Metrics whose names are those of another one, which is shown if both rose.
+#: Metrics with the names of another metric, which is shown if both rose.
 _SAME_WORK = {
     "memcpy_bytes": "memcpy_count",
     "memset_bytes": "memset_count",
@@ -41,8 +41,8 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 @dataclass(frozen=True)
 class Project:
-    """What is code of the project, and what is the test: files below ``root`` that are not installed, and the lines
-    ``first`` to ``last`` of ``test_file``. Paths, also those of frames, are absolute, without symbolic links."""
+    """The code of the project: files below ``root`` that are not installed. The test is the lines ``first`` to ``last``
+    of ``test_file``. All paths, also in frames, are absolute and without symbolic links."""
 
     root: Path
     test_file: str
@@ -126,7 +126,7 @@ class Increase:
 
 
 def increases_of(rows: Sequence[Row]) -> list[Increase]:
-    """What rose in failed rows of metrics with call sites. What several rows tell is listed once."""
+    """What rose in failed rows of metrics with call sites. An increase in several rows is listed once."""
     # The whole test comes before its regions, and golden values with their names before limits.
     ordered = sorted(rows, key=lambda row: (bool(row.region), row.rule == "limit"))
     metrics: set[str] = set()

@@ -1,4 +1,4 @@
-"""Failures by their cause: tests whose metrics differ in the same way have the same one."""
+"""Failures by their cause: tests whose metrics differ in the same way have the same cause."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _cause_of_row(row: Row) -> str:
 
 
 def by_cause(cases: Iterable[Case]) -> list[Cause]:
-    """The causes of these cases, those of the most tests first. Cases without one are left out."""
+    """The causes of these cases. The cause of the most tests comes first. Cases without a cause are left out."""
     groups: dict[str, list[Case]] = {}
     for case in cases:
         cause = cause_of(case)

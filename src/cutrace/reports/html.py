@@ -101,8 +101,8 @@ def page(
 ) -> str:
     """The page of this name: the frame of all pages with the body of this one, filled with its style, its script if it
     has one, a policy that allows only these two, and the other arguments, which are HTML except the ``title``.
-    ``folder`` has the style, script and body of this page. ``shared`` are scripts that it uses with their styles:
-    ``charts`` for :func:`figure`, ``tables`` for :func:`figures` and :func:`sortable`."""
+    ``folder`` has the style, script and body of this page. ``shared`` are scripts that this page uses, together with
+    their styles: ``charts`` for :func:`figure`, ``tables`` for :func:`figures` and :func:`sortable`."""
     style = style_of_page(name, folder, shared)
     body = _file(f"{name}.html", folder) or _file("document.html")
     script = _file(f"{name}.js", folder)
@@ -135,7 +135,7 @@ def section(title: str, content: str) -> str:
 
 def figure(identity: str, title: str, chart: Mapping[str, object] | None) -> str:
     """A chart with a title. The ``kind`` in ``chart`` is a function of charts.js, which gets the other values.
-    ``identity`` is unique in the page. None has nothing to draw."""
+    ``identity`` is unique in the page. Without a chart (None) the figure says "nothing"."""
     caption = f"<figcaption>{escaped(title)}</figcaption>"
     if chart is None:
         return f"<figure>{caption}<p class=note>nothing</p></figure>"
@@ -178,8 +178,9 @@ def figures(made: Table, most: int, more: str) -> str:
 def _name_column(
     columns: Sequence[Column], rows: Sequence[tuple[Cell, ...]]
 ) -> int | None:
-    """The index of the column that names a row: the first one if it has strings, else the last one with strings that is
-    shown on narrow terminals and has one in each row. None without strings."""
+    """The index of the column that names a row. This is the first column if it has strings, else the last column of
+    strings that is shown on narrow terminals and has no empty cell, else the last column of strings. None without
+    strings."""
     named = [at for at, column in enumerate(columns) if column.is_text]
     if not named or named[0] == 0:
         return min(named, default=None)
@@ -449,7 +450,7 @@ def _tables(case: Case) -> Iterator[dict[str, Any]]:
 def _table_rows(
     case: Case, compared: Sequence[Row], values: Mapping[str, Value]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The metric and the row of each comparison, then those of values that were not compared. Parts are in the row of
+    """The metric and the row of each comparison, then of each value that was not compared. Parts are in the row of
     their total."""
     parts = _breakdowns(values)
     names = set()
@@ -594,7 +595,7 @@ def escaped(text: str) -> str:
 
 
 def data_script(identity: str, data: object) -> str:
-    """Data for the page's script: JSON in which no text can end the script or begin a comment."""
+    """Data for the page's script: JSON in which no string can end the script or start a comment."""
     values = plain(data)
     text = json.dumps(
         values, ensure_ascii=False, allow_nan=False, separators=(",", ":")

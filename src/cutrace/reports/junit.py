@@ -50,7 +50,7 @@ def _pairs(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _numbers(scope: str, values: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
-    """Values but counts by name, because their totals are metrics too."""
+    """All values except counts by name, because their totals are metrics too."""
     for name, value in values.items():
         if not isinstance(value, dict):
             yield scope + name, _text(value)

@@ -39,8 +39,9 @@ _SYNTAX = re.compile(r"[\\`*{}\[\]<>#!|~&$:@]|(?<![^\W_])_|_(?![^\W_])|^[^\w(]")
 class Download:
     """How a reader of a summary gets the files of its report.
 
-    ``command`` downloads them into ``folder``, which then has what the folder of the summary has. ``candidates`` are
-    folders of candidates, as paths from there. ``page`` is the address of the HTML page. "" for what there is not.
+    ``command`` downloads them into ``folder``, which then has the files of the folder of the summary. ``candidates``
+    are folders of candidates, as paths from there. ``page`` is the address of the HTML page. Each is "" if there is
+    none.
     """
 
     command: str = ""
@@ -83,7 +84,7 @@ def _size(lines: Iterable[str]) -> int:
 
 
 def _head(report: SessionReport, download: Download) -> Iterator[str]:
-    """The sum, and what the report is of."""
+    """The totals, and facts about the session."""
     yield "## cutrace"
     yield ""
     yield text(summary(report))
@@ -147,7 +148,7 @@ def _code_block(strings: Iterable[str], language: str = "sh") -> list[str]:
 
 
 def _left_out(count: int, noun: str) -> list[str]:
-    """The line about those beyond the first ones."""
+    """The line about the items that are left out."""
     more = count - _TESTS
     if more > 0:
         return [f"and {count_of(more, noun)} more: see the other reports.", ""]
@@ -177,7 +178,7 @@ def _failures(causes: Sequence[Cause], download: Download) -> Iterator[list[str]
 
 
 def _failure(cause: Cause, names: int, download: Download) -> Iterator[str]:
-    """The section of a cause: the details of its first test, and the names of all, at most so many."""
+    """The section of a cause: the details of its first test, and the names of at most ``names`` tests."""
     case = cause.cases[0]
     tests = len(cause.cases)
     if tests == 1:
@@ -249,7 +250,7 @@ def _changed(
 
 
 def _details(heading: str, tests: int) -> Iterator[str]:
-    """The lines before what is folded away."""
+    """The lines before a part that is folded away."""
     yield f"<details><summary>{heading}: {count_of(tests, 'test')}</summary>"
     yield ""
 

@@ -78,7 +78,7 @@ class Style:
 class Lane:
     """One lane of a timeline: a stream, the API calls or NVTX ranges of a thread, or the regions of the test.
 
-    ``slices`` are (start, duration, style, depth, link), ascending by start. Start (from the begin of the timeline) and
+    ``slices`` are (start, duration, style, depth, link), ascending by start. Start (from the start of the timeline) and
     duration are in ns; style is an index into :attr:`Timeline.styles`; depth is the row in the lane; link is a number
     that a call shares with the work it launched, else 0.
     """
@@ -90,8 +90,8 @@ class Lane:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The timeline of a test. ``span_ns`` is the time from the begin of its window to the end of the window or of the
-    last slice; ``left_out`` is the number of omitted slices."""
+    """The timeline of a test. ``span_ns`` is the time from the start of its window to the end of the window, or to the
+    end of the last slice; ``left_out`` is the number of omitted slices."""
 
     span_ns: int
     lanes: tuple[Lane, ...]
@@ -115,11 +115,12 @@ class CallSite:
 
 @dataclass(frozen=True)
 class AddedWork:
-    """Work of one name of a failed metric that is more than its golden value, and where all of this work came from.
+    """Work of one name that exceeds the golden value of a failed metric, and the places from which all of this work
+    came.
 
-    ``change`` says what differs: ``+ cast_kernel`` is new, so the sites are those of what was added;
-    ``softmax_kernel 3 -> 5`` had sites before, and which one was added is unknown. ``name`` is "" for a metric without
-    parts. ``others`` counts further sites.
+    ``change`` says what differs: ``+ cast_kernel`` is new, so all its sites are new. ``softmax_kernel 3 -> 5`` had
+    sites before, and it is unknown which one is new. ``name`` is "" for a metric without parts. ``others`` counts
+    further sites.
     """
 
     metric: str
@@ -151,12 +152,12 @@ class Case:
     ``rows`` compare it with its golden file or its limits; ``values`` and ``regions`` were measured; ``user`` was
     recorded by the test itself. ``reason`` explains the state; ``problems`` and ``notes`` are sentences. ``artifacts``
     are the paths of files (``run.bin``, ``trace.pftrace``, ``metrics.json``) relative to the folder of the report;
-    ``golden`` is the path of the golden file. ``environment`` is that of the golden values (``sm_90-cuda13``);
-    ``recorded_on`` has driver, CUDA version and clock; ``job`` is the label of the CI job in a merged report.
-    ``added`` has the lines of Python from which added work came. ``change`` has the new golden values. ``change`` and
-    ``timeline`` are not in report.json. ``first_did_more``: the first run did GPU work that the judged runs did not.
-    ``codes`` are the machine codes of its kernels (of :class:`.Metrics`), None if none were recorded. ``allowed`` has
-    the number of calls that each list of allowed places left out in all runs, by the list with commas.
+    ``golden`` is the path of the golden file. ``environment`` is the environment of the golden values
+    (``sm_90-cuda13``); ``recorded_on`` has driver, CUDA version and clock; ``job`` is the label of the CI job in a
+    merged report. ``added`` has the lines of Python from which added work came. ``change`` has the new golden values.
+    ``change`` and ``timeline`` are not in report.json. ``first_did_more``: the first run did GPU work that the judged
+    runs did not. ``codes`` are the machine codes of its kernels (of :class:`.Metrics`), None if none were recorded.
+    ``allowed`` has the number of calls that each list of allowed places left out in all runs, by the list with commas.
 
     In an updated case only rows of limits fail, because the update wrote the values that differed.
     """
@@ -268,7 +269,7 @@ class Case:
 
     @property
     def why(self) -> str:
-        """The reason, or a default text."""
+        """The reason, or a default one."""
         if self.reason:
             return self.reason
         if self.state is State.UNCONFIRMED:
@@ -306,7 +307,7 @@ class Case:
 
 @dataclass(frozen=True)
 class SessionReport:
-    """A session: its cases in the order of execution, a header line, its begin (ISO 8601), its duration (s), and the
+    """A session: its cases in the order of execution, a header line, its start (ISO 8601), its duration (s), and the
     versions of software (``cutrace``, ``driver``, ``CUDA``, ...). ``commit`` is the id of the tested source, ``job``
     the label of the CI job. ``account`` says what became of the golden values: ``16: 12 compared, 4 skipped``."""
 

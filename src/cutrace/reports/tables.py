@@ -45,8 +45,8 @@ def render(
     style: Callable[[Table, tuple[Cell, ...]], str] | None = None,
 ) -> Iterator[str]:
     """Yield the tables as pieces of text. ``form`` is one of :data:`FORMATS`; ``limit`` is the maximum of rows of each
-    table, 0 for all; ``width`` is that of the terminal in columns, None for unlimited; ``about`` has further keys for
-    JSON. ``style`` returns the style (:mod:`.text`) of a row; without it there are no escape sequences."""
+    table, 0 for all; ``width`` is the width of the terminal in columns, None for unlimited; ``about`` has further keys
+    for JSON. ``style`` returns the style (:mod:`.text`) of a row; without it there are no escape sequences."""
     if form == "csv":
         return _csv(tables, limit)
     if form == "json":
@@ -57,7 +57,7 @@ def render(
 
 
 def cell(value: Cell, column: Column) -> str:
-    """A value as text for people, in its unit."""
+    """A value as a string for people, in its unit."""
     if value is None:
         return NOTHING
     if isinstance(value, str):
@@ -205,7 +205,7 @@ def _aligned(
 
 
 def _measure(table: list[_TextColumn]) -> None:
-    """Set the width that each column could use, and the least that it needs. The last text is the name."""
+    """Set the width that each column could use, and the least that it needs. The last column of strings is the name."""
     name = None
     for column in table:
         column.full = max(map(len, column.words))
@@ -238,9 +238,9 @@ def _gaps(table: list[_TextColumn]) -> int:
 
 
 def _share_width(table: list[_TextColumn], width: int | None) -> None:
-    """Set the width of each column. Numbers get their full width. Of the rest, each string gets its minimum, then the
-    name, which is the last string, up to its full width, then the other strings. If the minimum does not fit, the name
-    is shortened first."""
+    """Set the width of each column. Numbers get their full width. Columns of strings share the rest: first each gets
+    its minimum, then the name (the last column of strings) up to its full width, then the others. If the minimum does
+    not fit, the name is shortened first."""
     _measure(table)
     for column in table:
         column.width = column.full

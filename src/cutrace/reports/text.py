@@ -71,7 +71,8 @@ _TRACED = (State.GATED, State.TRACED, State.MISSING, State.UPDATED, State.UNCONF
 
 
 def styled(line: Line) -> str:
-    """The text with the escape sequences of its style. ``click.echo`` removes them if the output is not a terminal."""
+    """A line as a string with the escape sequences of its style. ``click.echo`` removes them if the output is not a
+    terminal."""
     import click
 
     text, style = line
@@ -163,7 +164,7 @@ def _change(row: Row) -> str:
     name = metric_name(row)
     detail = short(brief(row.detail), _DETAIL)
     if row.metric == CODE and detail:
-        return detail  # the numbers of kernels say nothing
+        return detail  # the numbers of kernels do not help
     if row.rule == "limit":
         limit = f"limit {golden}"
         names = detail.removeprefix("over the limit").removeprefix(", ")
@@ -192,8 +193,8 @@ def notable(rows: Sequence[Row]) -> list[Row]:
 
 
 def without_repeats(rows: Sequence[Row]) -> list[Row]:
-    """The rows. A region does not list again what the row of the whole test lists, nor a golden value of which a limit
-    failed, too."""
+    """The rows without repetitions. A region's row has no detail if the row of the whole test has the same detail. A
+    region's golden value is left out if a limit of the same metric failed."""
     listed_above = {(row.metric, row.detail) for row in rows if not row.region}
     over = {
         (row.region, row.metric) for row in rows if row.failed and row.rule == "limit"
@@ -328,7 +329,7 @@ def short_footer_lines(report: SessionReport, *, width: int) -> list[Line]:
 
 
 def _joined(label: str, facts: Sequence[str], width: int) -> str:
-    """A line with as many facts as have room. The first fact is always in it."""
+    """A line with the first facts, as many as fit. The first fact is always in it."""
     line = f"  {label}: {facts[0]}"
     for number, fact in enumerate(facts[1:], 1):
         others = len(facts) - number
@@ -392,7 +393,7 @@ def _mood(report: SessionReport) -> str:
 
 
 def _facts(report: SessionReport, proposed: str = "") -> Iterator[Fact]:
-    """A label, a string and a style for each fact of the footer."""
+    """Yield a label, a string and a style for each fact of the footer."""
     if report.account:
         yield "golden", report.account, ""
     yield from _reasons(report, State.UNVERIFIED, "warn")
@@ -457,7 +458,7 @@ def _unused_lists(report: SessionReport) -> Iterator[Fact]:
 
 
 def remarks(case: Case) -> Iterator[str]:
-    """What the first run of a test and its unstable values say: a sentence each."""
+    """Sentences on a first run that did more work, and on unstable values."""
     if case.first_did_more:
         yield "the first run did more GPU work than those that are judged"
     for metric in case.unstable:

@@ -38,7 +38,7 @@ _FULL_NAME = 240
 
 @dataclass(frozen=True)
 class _LaneSlices:
-    """The slices of one lane as arrays: start and end (ns from the begin of the timeline), style, and launching API
+    """The slices of one lane as arrays: start and end (ns from the start of the timeline), style, and launching API
     call (-1: none). ``rank`` orders the lanes; ``share`` is the share of slices that lanes of this kind may use."""
 
     title: str
@@ -63,7 +63,7 @@ class _LaneSlices:
         return len(self.start)
 
     def in_order(self) -> _LaneSlices:
-        """The slices in the order of time, the longer ones of those with the same start first."""
+        """The slices in the order of time. Of slices with the same start, the longer ones come first."""
         return self[np.lexsort((-self.end, self.start))]
 
 
@@ -91,7 +91,7 @@ def timeline(
     lanes = everything[:_LANES]
     left_out = sum(map(len, everything[_LANES:]))
 
-    # Of each lane the longest slices.
+    # Keep the longest slices of each lane.
     reduced = []
     for lane, keep in zip(lanes, _kept(lanes, limit), strict=True):
         longest, left = maker.reduced(lane, keep)
@@ -101,7 +101,7 @@ def timeline(
     for lane in reduced:
         span = max(span, int(lane.end.max(initial=0)))
 
-    # Each slice in a row of its lane.
+    # Give each slice a row of its lane.
     linked = _links(reduced)
     drawn = []
     for lane in reduced:

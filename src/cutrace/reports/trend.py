@@ -1,7 +1,7 @@
 """Trends over commits as one HTML page: totals of the suite, and a line for each test, changed ones first.
 
-The page is self-contained like that of :mod:`.html`. The lines of tests are inline SVG; the script draws the totals and
-filters the list.
+The page is self-contained, like the page of :mod:`.html`. The lines of tests are inline SVG; the script draws the
+totals and filters the list.
 """
 
 from __future__ import annotations

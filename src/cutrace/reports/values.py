@@ -9,7 +9,7 @@ from ..analysis.definitions import METRICS, hardware, is_full_name
 from ..golden.model import Codes, Interval, Span, amount, text_of
 from ..units import count_of, format_duration, format_size, printable
 
-#: The text of a missing value.
+#: The string for a missing value.
 NOTHING = "-"
 #: Numbers above this are written as powers of two, because Python may refuse to write all digits.
 _HUGE = 10**18
@@ -38,8 +38,8 @@ def title(name: str) -> str:
 
 
 def value_text(name: str, value: object, *, exact: bool = False) -> str:
-    """A value of a metric as text: the median of an interval, the sum of counts by name, ``1 or 2`` for alternatives,
-    ``0 to 3`` for a range, ``2 kernels`` for codes. ``exact``: with all digits."""
+    """A value of a metric as a string: the median of an interval, the sum of counts by name, ``1 or 2`` for
+    alternatives, ``0 to 3`` for a range, ``2 kernels`` for codes. ``exact``: with all digits."""
     if isinstance(value, Codes):
         return count_of(len(value.by_kernel), "kernel")
     if isinstance(value, Interval):
@@ -120,7 +120,7 @@ def pair(name: str, golden: object, now: object) -> tuple[str, str]:
 
 
 def change_text(name: str, before: object, now: object, arrow: str = "->") -> str:
-    """Two values as text: ``3 -> 4``; one of them if they are equal."""
+    """Two values as a string: ``3 -> 4``; one value if both look equal."""
     old, new = pair(name, before, now)
     if old == new:
         return new
@@ -146,7 +146,7 @@ def _is_huge(value: float) -> bool:
 
 
 def short(text: str, width: int = 60) -> str:
-    """A long name on one line, shortened in the middle: its begin and its end identify it."""
+    """A long name on one line, shortened in the middle: its start and its end identify it."""
     text = printable(text)
     if len(text) <= width:
         return text

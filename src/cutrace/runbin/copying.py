@@ -18,15 +18,15 @@ class Changes:
     """The identity. A subclass overrides what it changes; ``process`` is the index of a process in the file."""
 
     def description(self, process: int, info: dict[str, Any]) -> dict[str, Any]:
-        """Return the new keys of a process block. The block that begins a file has the key ``tables``."""
+        """Return the new keys of a process block. The first block of a file has the key ``tables``."""
         return info
 
     def text(self, text: bytes) -> bytes:
-        """Return the new text of a string."""
+        """Return the new string for a string."""
         return text
 
     def rows(self, process: int, table: TableLayout, rows: np.ndarray) -> np.ndarray:
-        """Return new rows of a table, as many as ``rows``. ``rows`` is read-only."""
+        """Return new rows of a table, one for each of ``rows``. ``rows`` is read-only."""
         return rows
 
 

@@ -54,7 +54,7 @@ def known_label(labels: dict[int, str], number: int) -> str:
 
 
 def allocation_notes(flags: int) -> dict[str, str]:
-    """What the flags of a row of ``allocations`` say besides its numbers, as arguments of its event."""
+    """The meaning of the flags of a row of ``allocations``, as arguments of its event."""
     notes = {}
     if flags & 2:
         notes["size"] = "unknown, its allocation was not recorded"

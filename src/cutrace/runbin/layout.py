@@ -50,7 +50,7 @@ REFERRED = {
     "stack": "stacks",
 }
 REFERENCES = frozenset({"string", *REFERRED})
-#: The fields of a referred table that are left out where its columns stand in rows of another one.
+#: The fields of a referred table that are left out where its columns are shown in rows of another table.
 NOT_SHOWN = frozenset({"id", "parent", "process"})
 
 
@@ -99,7 +99,8 @@ class TableLayout:
         return tuple(found)
 
     def referred(self, field: Field) -> str | None:
-        """The table whose columns stand for a field where rows are shown, without those of :data:`NOT_SHOWN`."""
+        """The table whose columns replace a reference where rows are shown, except the columns in :data:`NOT_SHOWN`.
+        None for other fields."""
         table = REFERRED.get(field.type) if field.name != "id" else None
         # a stack does not show its parent
         if table != self.name:
@@ -107,7 +108,8 @@ class TableLayout:
         return None
 
     def shows(self, field: Field) -> bool:
-        """Whether a field has a column of its own where rows are shown. The id of a stack finds the outer frames."""
+        """Whether a field has a column of its own where rows are shown. The id of a stack is shown too, because it
+        leads to the outer frames."""
         return self.referred(field) is None or field.type == "stack"
 
     @cached_property
@@ -203,7 +205,7 @@ nvtx_ranges 20: NVTX ranges, push/pop and start/end.
     u8 kind: 0 push/pop, 1 start/end
     u8 payload_type: nvtxPayloadType_t: 0 none, 1 u64, 2 i64, 3 f64, 4 u32, 5 i32, 6 f32
     u16 flags: 1: still open when the capture ended (end is 0), 2: began before the file's window, 4: went on after it
-    string arguments: fields of the extended payloads, as text of a JSON object; 0 for none
+    string arguments: fields of the extended payloads, as a JSON object; 0 for none
 
 nvtx_marks 21: NVTX marks.
     time
@@ -215,7 +217,7 @@ nvtx_marks 21: NVTX marks.
     thread process
     u8 payload_type: nvtxPayloadType_t
     u8 source: 0 NVTX, 1 cutrace.mark()
-    string arguments: fields of the extended payloads, as text of a JSON object; 0 for none
+    string arguments: fields of the extended payloads, as a JSON object; 0 for none
 
 synchronizations 22: Waits of the host or of a stream for GPU work.
     start end
@@ -305,7 +307,7 @@ host_slices 32: Host slices from sources other than CUDA and NVTX: CPU operators
     start end
     u64 external: id that other records share (Kineto's External id), 0 for none
     name category
-    string arguments: text of a JSON object, 0 for none
+    string arguments: a JSON object, 0 for none
     string track: name or id of the track, 0 for the track of the thread
     thread process
     u8 kind: a key of HOST_SLICE_KINDS
@@ -313,7 +315,7 @@ host_slices 32: Host slices from sources other than CUDA and NVTX: CPU operators
 
 instants 33: Host instants from sources other than NVTX.
     time name category
-    string arguments: text of a JSON object, 0 for none
+    string arguments: a JSON object, 0 for none
     string track: name or id of the track, 0 for the track of the thread
     thread process
     u8 scope: 0 thread, 1 process, 2 whole trace
@@ -342,7 +344,7 @@ kernel_metrics 37: Values of hardware metrics of kernels and of NVTX ranges, cou
 pc_samples 38: PC samples by instruction and stall reason, summed over an interval.
     start end
     u64 samples: number of samples
-    u64 not_issued: those of them taken when the scheduler issued no instruction
+    u64 not_issued: samples taken when the scheduler issued no instruction
     device function offset file line
     string stall: stall reason, CUPTI's name without smsp__pcsamp_warps_issue_stalled_
     process
@@ -364,16 +366,16 @@ kernel_codes 43: Machine code of kernels, each once in a context (on request).
     string name: kernel name (mangled)
     u32 module: CUPTI id of the first module that had it
     u32 index: index of the function in that module
-    u32 size (bytes): machine code, without that of called functions
+    u32 size (bytes): machine code without called functions
     u32 registers (per thread): registers
     u32 static_shared (bytes): static shared memory of a block
-    u32 local_per_thread (bytes): local memory of a thread, with that of called functions
+    u32 local_per_thread (bytes): local memory of a thread, called functions included
     process context
     u16 architecture: 90 for sm_90
 
 gpu_slices 35: Slices of streams that are not GPU work, such as annotations on GPU streams.
     start end name category
-    string arguments: text of a JSON object, 0 for none
+    string arguments: a JSON object, 0 for none
     correlation stream process context device
     u8 kind: 0 other, 1 annotation of the host, 2 NVTX range
     u8 flags: 0
@@ -381,7 +383,7 @@ gpu_slices 35: Slices of streams that are not GPU work, such as annotations on G
 flows 36: Steps of flows between slices. Steps with equal id and category belong to one flow.
     time
     u64 id: id of the flow, if it is a number
-    string text: id of the flow, if it is a text; else 0
+    string text: id of the flow, if it is a string; else 0
     name category thread process
     u8 phase: ASCII code: s begin, t step, f end
     u8 flags: 1: ends at the slice around it, not at the next slice
@@ -448,7 +450,7 @@ streams 52: CUDA streams.
     u16 type: CUpti_ActivityStreamFlag: 1 default, 2 non-blocking, 3 null
     process context
 
-threads 53: Names of threads. The last row of a thread wins; names from NVTX win over those of the operating system.
+threads 53: Names of threads. The last row of a thread wins; NVTX names win over names of the operating system.
     thread
     string name: name of the thread
     process

@@ -25,7 +25,7 @@ KEPT = frozenset(
      "cupti_version", "driver", "driver_version", "runtime_version", "nvtx", "tables")
 )  # fmt: skip
 
-#: Options of the recording that are paths, also where these are names alone.
+#: Options of the recording that are paths, even if their value is a name without a folder.
 PATH_OPTIONS = frozenset(
     (
         "directory",
@@ -66,8 +66,8 @@ _LINE = re.compile(rb"(?:\(\d+\)(?:: [^/\\]*)?|:\d+(?: in [^/\\]*)?)$")
 def without_paths(text: bytes) -> bytes:
     """Replace each absolute path in a string with ``(path)``.
 
-    A string that begins as a path and is one line is one path, spaces included, up to a line number and a function at
-    its end. In JSON arrays and objects this applies to each of their strings; strings under one of :data:`PRIVATE_KEYS`
+    A string of one line that starts as a path is one path, spaces included, up to a line number and a function at its
+    end. In JSON arrays and objects this applies to each of their strings; strings under one of :data:`PRIVATE_KEYS`
     become ``(hidden)``.
     """
     if text.startswith((b'["', b"{")):
@@ -181,7 +181,7 @@ def _file_names(reader: Reader) -> set[bytes]:
 
 
 class _Redaction(Changes):
-    """``file_names`` are strings that are one path each, also where it is relative."""
+    """Redacts a capture. Each of ``file_names`` is a string that is a path as a whole, even a relative one."""
 
     def __init__(self, file_names: set[bytes]) -> None:
         self._file_names = file_names

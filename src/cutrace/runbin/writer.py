@@ -245,8 +245,8 @@ class Writer:
 
 
 class NewIds:
-    """Ids of a new file by those of another, 0 by 0. ``write`` gets ids of the other (distinct, ascending) when they
-    are used first, and returns the new ones."""
+    """Ids of a new file by ids of another file; 0 stays 0. ``write`` gets ids of the other file (distinct, ascending)
+    at their first use, and returns the new ids."""
 
     def __init__(self, write: Callable[[np.ndarray], Any]) -> None:
         self._write = write

@@ -365,7 +365,7 @@ def processes_schema() -> Any:
             _extra(
                 "description",
                 text,
-                "description of the process in the capture, as text of a JSON object",
+                "description of the process in the capture, as a JSON object",
             ),
         ]
     )

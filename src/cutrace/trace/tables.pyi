@@ -153,7 +153,7 @@ class NvtxRanges(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``kind``: 0 push/pop, 1 start/end
     * ``payload_type``: nvtxPayloadType_t: 0 none, 1 u64, 2 i64, 3 f64, 4 u32, 5 i32, 6 f32
     * ``flags``: 1: still open when the capture ended (end is 0), 2: began before the file's window, 4: went on after it
-    * ``arguments``: fields of the extended payloads, as text of a JSON object; 0 for none; id of a string
+    * ``arguments``: fields of the extended payloads, as a JSON object; 0 for none; id of a string
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal["start", "end", "payload", "range_id"], /) -> _Column[np.uint64]: ...
@@ -185,7 +185,7 @@ class NvtxMarks(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``payload_type``: nvtxPayloadType_t
     * ``source``: 0 NVTX, 1 cutrace.mark()
-    * ``arguments``: fields of the extended payloads, as text of a JSON object; 0 for none; id of a string
+    * ``arguments``: fields of the extended payloads, as a JSON object; 0 for none; id of a string
     """
     @overload  # type: ignore[override]
     def __getitem__(self, key: Literal["time", "payload"], /) -> _Column[np.uint64]: ...
@@ -485,7 +485,7 @@ class HostSlices(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``external``: id that other records share (Kineto's External id), 0 for none
     * ``name``: name in the source; id of a string
     * ``category``: category in the source, 0 for none; id of a string
-    * ``arguments``: text of a JSON object, 0 for none; id of a string
+    * ``arguments``: a JSON object, 0 for none; id of a string
     * ``track``: name or id of the track, 0 for the track of the thread; id of a string
     * ``thread``: thread id of the operating system (gettid)
     * ``process``: index of the process in the trace; 0 on disk, readers set it
@@ -515,7 +515,7 @@ class Instants(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``time`` (ns): time, on the BOOTTIME clock
     * ``name``: name in the source; id of a string
     * ``category``: category in the source, 0 for none; id of a string
-    * ``arguments``: text of a JSON object, 0 for none; id of a string
+    * ``arguments``: a JSON object, 0 for none; id of a string
     * ``track``: name or id of the track, 0 for the track of the thread; id of a string
     * ``thread``: thread id of the operating system (gettid)
     * ``process``: index of the process in the trace; 0 on disk, readers set it
@@ -604,7 +604,7 @@ class PcSamples(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``start`` (ns): start, on the BOOTTIME clock; 0 when the GPU did not report it
     * ``end`` (ns): end, on the BOOTTIME clock; 0 when it is unknown
     * ``samples``: number of samples
-    * ``not_issued``: those of them taken when the scheduler issued no instruction
+    * ``not_issued``: samples taken when the scheduler issued no instruction
     * ``device``: CUDA device ordinal
     * ``function``: name of the device function as CUPTI gives it (mangled); id of a string
     * ``offset`` (bytes): offset of the instruction in the function
@@ -681,10 +681,10 @@ class KernelCodes(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``name``: kernel name (mangled); id of a string
     * ``module``: CUPTI id of the first module that had it
     * ``index``: index of the function in that module
-    * ``size`` (bytes): machine code, without that of called functions
+    * ``size`` (bytes): machine code without called functions
     * ``registers`` (per thread): registers
     * ``static_shared`` (bytes): static shared memory of a block
-    * ``local_per_thread`` (bytes): local memory of a thread, with that of called functions
+    * ``local_per_thread`` (bytes): local memory of a thread, called functions included
     * ``process``: index of the process in the trace; 0 on disk, readers set it
     * ``context``: CUPTI context id
     * ``architecture``: 90 for sm_90
@@ -711,7 +711,7 @@ class GpuSlices(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``end`` (ns): end, on the BOOTTIME clock; 0 when it is unknown
     * ``name``: name in the source; id of a string
     * ``category``: category in the source, 0 for none; id of a string
-    * ``arguments``: text of a JSON object, 0 for none; id of a string
+    * ``arguments``: a JSON object, 0 for none; id of a string
     * ``correlation``: CUPTI correlation id: joins GPU work to the API call that launched it
     * ``stream``: CUPTI stream id
     * ``process``: index of the process in the trace; 0 on disk, readers set it
@@ -742,7 +742,7 @@ class Flows(np.ndarray[tuple[int], np.dtype[np.void]]):
 
     * ``time`` (ns): time, on the BOOTTIME clock
     * ``id``: id of the flow, if it is a number
-    * ``text``: id of the flow, if it is a text; else 0; id of a string
+    * ``text``: id of the flow, if it is a string; else 0; id of a string
     * ``name``: name in the source; id of a string
     * ``category``: category in the source, 0 for none; id of a string
     * ``thread``: thread id of the operating system (gettid)
@@ -930,7 +930,7 @@ class Streams(np.ndarray[tuple[int], np.dtype[np.void]]):
     def __getitem__(self, key: list[str], /) -> _Column[np.void]: ...
 
 class Threads(np.ndarray[tuple[int], np.dtype[np.void]]):
-    """Names of threads. The last row of a thread wins; names from NVTX win over those of the operating system. Columns:
+    """Names of threads. The last row of a thread wins; NVTX names win over names of the operating system. Columns:
 
     * ``thread``: thread id of the operating system (gettid)
     * ``name``: name of the thread; id of a string
@@ -1234,7 +1234,7 @@ class TraceTables:
         """CUDA streams."""
     @property
     def threads(self) -> Threads:
-        """Names of threads. The last row of a thread wins; names from NVTX win over those of the operating system."""
+        """Names of threads. The last row of a thread wins; NVTX names win over names of the operating system."""
     @property
     def resource_names(self) -> ResourceNames:
         """Names of CUDA objects from NVTX."""

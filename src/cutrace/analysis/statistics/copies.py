@@ -24,7 +24,7 @@ from ..statistic import (
     time_column,
 )
 
-# The kind of fills; those of copies are 0 to 255.
+# The kind of fills; copies have the kinds 0 to 255.
 _FILL = 256
 
 

@@ -51,10 +51,10 @@ class Overlap:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """The work of one process on one GPU. Times are in ns: ``busy`` of any work, ``compute`` of computation,
-    ``communication`` of communication kernels, ``copies`` of copies, ``both`` of these two. ``first`` and ``last`` are
-    the first start and the last end. ``counts`` has the pieces of work by table, ``kernel_ns`` the sum of kernel
-    times."""
+    """The work of one process on one GPU. Times are in ns: ``busy`` is the time of any work, ``compute`` of
+    computation, ``communication`` of communication kernels, ``copies`` of copies, ``both`` of communication kernels and
+    copies together. ``first`` and ``last`` are the first start and the last end. ``counts`` has the pieces of work by
+    table, ``kernel_ns`` the sum of kernel times."""
 
     process: int
     device: int

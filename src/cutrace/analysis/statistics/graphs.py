@@ -45,8 +45,8 @@ GRAPH_SUM = Statistic(
 @dataclass(frozen=True)
 class GraphRangeUse(Timed):
     """Work of graph nodes that were created in the same NVTX ranges: ``path``, outermost first. ``nodes`` is the number
-    of these nodes that ran, ``replays`` how often the one that ran most did; both are None for nodes whose creation was
-    not recorded."""
+    of these nodes that ran, ``replays`` the largest number of runs of one of them; both are None for nodes whose
+    creation was not recorded."""
 
     path: tuple[str, ...]
     nodes: int | None
@@ -106,7 +106,7 @@ GRAPH_RANGE_SUM = Statistic(
             doc="NVTX ranges around the creation of the node, outermost first; (no range) or (not recorded)",
         ),
         count_column("nodes", doc="different nodes that ran"),
-        count_column("replays", doc="how often the node ran that ran most"),
+        count_column("replays", doc="runs of the node that ran most often"),
     ),
     spread="time",
     doc="Where the work of CUDA graphs was created. [Ranges of graph "

@@ -28,7 +28,7 @@ _ASYNCHRONOUS = _NUMBERS_OF_KINDS["asynchronous"]
 @dataclass(frozen=True)
 class HostUse(Timed):
     """Slices of the host of one name that an importer read. ``kind`` is a value of ``HOST_SLICE_KINDS``. ``self_ns`` is
-    their time without that of slices directly inside them on the same thread."""
+    their time without the time of slices directly inside them on the same thread."""
 
     kind: str
     category: str
@@ -119,7 +119,7 @@ HOST_SUM = Statistic(
         time_column(
             "self",
             "self_ns",
-            doc="their time without that of the slices directly inside, on the same thread",
+            doc="their time without the time of slices directly inside, on the same thread",
         ),
         time_column(
             "GPU time",

@@ -57,10 +57,11 @@ class _LaunchedKernels:
 class LaunchUse:
     """The kernel launches of one process whose calls were recorded.
 
-    Times are in ns: ``call`` is that of the call, ``latency`` that from the start of the call to the start of the
-    kernel, ``queue`` that from the end of the call to the start of the kernel (0 if it starts earlier). ``bound``
-    kernels took less time than their call, ``short`` ones less than :attr:`.context.StatsOptions.short_ns`, ``early``
-    ones seem to start before their call. ``kernels`` counts all kernels.
+    Times are in ns: ``call`` is the time in the call, ``latency`` the time from the start of the call to the start of
+    the kernel, ``queue`` the time from the end of the call to the start of the kernel (0 if it starts earlier).
+    ``bound`` kernels took less time than their call, ``short`` kernels less than
+    :attr:`.context.StatsOptions.short_ns`, ``early`` kernels seem to start before their call. ``kernels`` counts all
+    kernels.
     """
 
     process: int
@@ -171,8 +172,8 @@ LAUNCH_SUM = Statistic(
 
 @dataclass(frozen=True)
 class ExecutionUse:
-    """The kernels of one name that one API function launched. Times (ns) are as in :class:`LaunchUse`; ``time`` is that
-    of the kernel, ``total`` that from the start of the call to the end of the kernel."""
+    """The kernels of one name that one API function launched. Times (ns) are as in :class:`LaunchUse`; ``time`` is the
+    time of the kernel, ``total`` the time from the start of the call to the end of the kernel."""
 
     api: str
     kernel: str
@@ -219,7 +220,8 @@ EXECUTIONS = CollectedBy(_ExecutionCollector)
 
 
 def _execution_times() -> list[StatisticColumn]:
-    """The spread of each time of a launch. A narrow terminal shows the means but that of the total."""
+    """The columns with the spread of each time of a launch. A narrow terminal shows all means except the mean of the
+    total."""
     columns = []
     for kind, time, doc in (
         ("total", "total", "time from the start of the call to the end of the kernel"),

@@ -31,9 +31,8 @@ _RELEASE = 2
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """The memory of one kind that a process allocated on a device; host memory counts for the device in its rows.
-    ``allocated`` and ``freed`` are in bytes; ``peak`` and ``net`` are the maximum and the final level above that at the
-    start (bytes)."""
+    """The memory of one kind that a process allocated on a device; host memory counts for the device in its rows. All
+    sizes are in bytes. ``peak`` and ``net`` are the maximum and the final level, each minus the level at the start."""
 
     process: int
     device: int
@@ -79,8 +78,10 @@ MEMORY_SUM = Statistic(
         SPARE_PROCESS,
         SPARE_GPU,
         text_column("memory", doc="kind of memory"),
-        size_column("peak", doc="largest use above that at the start of the capture"),
-        size_column("net", doc="use at the end minus that at the start"),
+        size_column(
+            "peak", doc="largest use minus the use at the start of the capture"
+        ),
+        size_column("net", doc="use at the end minus the use at the start"),
         count_column("allocations", spare=True, doc="number of allocations"),
         size_column("allocated", spare=True, doc="bytes allocated"),
         count_column("frees", spare=True, doc="number of releases"),
@@ -99,8 +100,9 @@ _NO_COUNTER = np.uint32(0xFFFFFFFF)
 
 @dataclass(frozen=True)
 class MemoryLevels:
-    """The memory of one kind that a process holds on a device, above that at the start of the capture. ``highest`` is
-    the highest level (bytes) in each part of :func:`.gpu.work_span`; a part starts at its time in ``times`` (ns)."""
+    """The memory of one kind that a process holds on a device, minus the memory that it held at the start of the
+    capture. ``highest`` is the highest level (bytes) in each part of :func:`.gpu.work_span`; a part starts at its time
+    in ``times`` (ns)."""
 
     process: int
     device: int

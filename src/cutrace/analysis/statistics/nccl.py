@@ -84,7 +84,7 @@ NCCL_CALLS = CollectedBy(_NcclCollector)
 
 
 def _communicator(view: View, use: Any) -> str:
-    """A number that is an identifier, so no thousands are separated."""
+    """The communicator as a string: it is an identifier, so the number has no thousands separators."""
     if use.communicator is None:
         return ""
     return str(use.communicator)
@@ -106,5 +106,5 @@ NCCL_SUM = Statistic(
     ),
     spread="bytes",
     unit="bytes",
-    doc="How large the messages of NCCL are. The spread is that of their bytes.",
+    doc="How large the messages of NCCL are. The spread is over their bytes.",
 )

@@ -25,10 +25,10 @@ from .slices import ProjectedSlices
 from .stacks import OutermostCalls
 
 _KERNELS = GPU_WORK.index("kernels")
-# More names of ranges than this that differ in numbers only have one path.
+# If more range names than this differ only in their numbers, their ranges share one path.
 _NUMBERED = 100
 _DIGITS = re.compile(r"\d+")
-# The ranges of a creation of graph nodes beyond this depth have no path of their own.
+# Deeper ranges around the creation of graph nodes are left out of the path.
 _DEEPEST = 256
 
 
@@ -36,9 +36,9 @@ _DEEPEST = 256
 class PathUse:
     """A path of nested NVTX ranges and slices of the host, or of Python frames, outermost first.
 
-    ``kind`` is "range": ``cpu_ns`` is the time of its threads in the last range but in none inside it, or in API calls
-    of the last frame. Or it is that of GPU work launched there, named by the last element: "kernel", "copy", "fill" or
-    "graph"; ``operations`` is its number, ``gpu_ns`` the sum of its times.
+    For the ``kind`` "range", ``cpu_ns`` is the time that threads spent in the last range and in no range inside it, or
+    in API calls of the last frame. For the kinds "kernel", "copy", "fill" and "graph", the last element is the name of
+    GPU work that was launched there; ``operations`` counts this work, and ``gpu_ns`` is the sum of its times.
     """
 
     path: tuple[str, ...]

@@ -33,7 +33,7 @@ class ProjectedSlices(NamedTuple):
     domain: np.ndarray
 
     def at(self, mask: np.ndarray) -> ProjectedSlices:
-        """Those where the mask is true."""
+        """The slices where the mask is true."""
         return ProjectedSlices(*(column[mask] for column in self))
 
 

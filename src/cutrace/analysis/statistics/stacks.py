@@ -33,7 +33,7 @@ _COPY = CALL_KINDS.index("copy")
 _ALLOC = CALL_KINDS.index("alloc")
 _FREE = CALL_KINDS.index("free")
 _OTHER = CALL_KINDS.index("other")
-# The kind of the call of GPU work whose call was not recorded, by table.
+# The kind of call to assume for GPU work whose call was not recorded, by table.
 _KIND_BY_TABLE = {
     "kernels": _LAUNCH,
     "memcpys": _COPY,
@@ -175,7 +175,7 @@ class _StackCollector(StatsCollector[StackUse]):
         return ()
 
     def result(self) -> Iterator[StackUse]:
-        """Calls without a stack are shown for kinds of which some calls have one."""
+        """Calls without a stack have a row if other calls of their kind have a stack."""
         if not self._stacks:
             return
         groups = self._groups.values

@@ -66,9 +66,9 @@ _SHOWN = 8
 @dataclass(frozen=True)
 class Step:
     """A step on one GPU of its process; ``device`` is None if the process has no GPU work. ``start`` and ``end`` (ns)
-    are those of its range, ``parts`` the times (ns) of :data:`PARTS`, which add up to ``wall``. ``behind`` (ns) is how
-    long after the step the GPU finished what had been launched until its end. ``joules`` is the energy of the GPU, None
-    if samples of its power do not cover the step."""
+    are the times of its range. ``parts`` has the time (ns) of each of :data:`PARTS`; they add up to ``wall``.
+    ``behind`` (ns) is the time from the end of the step until the GPU finished the work launched before that end.
+    ``joules`` is the energy of the GPU, None if samples of its power do not cover the step."""
 
     process: int
     device: int | None
@@ -135,7 +135,7 @@ class _GpuInSteps:
         return [*self.busy, self.launches, self.unknown]
 
     def add(self, work: _GpuWork, steps: _Ranges) -> None:
-        """Add work. ``steps`` are those that wait."""
+        """Add work. ``steps`` are the waiting steps."""
         for kind, moments in zip(_KINDS, self.busy, strict=True):
             is_kind = work.kind & kind
             of_kind = work.at(is_kind > 0)
@@ -174,14 +174,15 @@ class _GpuInSteps:
         self.latest = np.maximum(self.latest, now)
 
     def await_steps(self, count: int) -> None:
-        """Note that so many steps wait now. All work so far was launched before they ended."""
+        """Add ``count`` waiting steps. All work so far was launched before they ended."""
         reached = self.reached or 0
         latest = np.full(count, reached)
         self.latest = np.append(self.latest, latest)
 
 
 class _SplitSteps(NamedTuple):
-    """Steps that were split: for each GPU, and None for no GPU, the times of each of :data:`PARTS`, and ``behind``."""
+    """Steps that were split. ``times`` has the times of each of :data:`PARTS`, and ``behind``, by GPU; None is no
+    GPU."""
 
     steps: _Ranges
     times: dict[int | None, list[np.ndarray]]
@@ -201,7 +202,7 @@ class _StepCollector(StatsCollector[Step]):
             self.tables = (*GPU_WORK, "api_calls", *RANGE_TABLES)
         self._matches = matcher(self._name)
         self._waiting = _Ranges.none()
-        # One without work stands for those that have none yet.
+        # The key None has no work. It stands for GPUs without work so far.
         self._gpus: dict[int | None, _GpuInSteps] = {None: _GpuInSteps(0)}
         self._syncs = GrowingIntervals()
         self._unrecorded: Intervals | None = None
@@ -228,7 +229,7 @@ class _StepCollector(StatsCollector[Step]):
         self._split_old()
 
     def _start(self, process: int) -> None:
-        """Take what is known of a process from the start."""
+        """Read what the trace knows about a process as a whole."""
         if self._unrecorded is not None:
             return
         unrecorded = self.context.trace.unrecorded(process)
@@ -255,7 +256,7 @@ class _StepCollector(StatsCollector[Step]):
         return _Ranges(start, end, np.array(names, object))
 
     def _matching(self, table: str, rows: Columns) -> _Ranges:
-        """The ranges among rows of a table whose names match. Those that never end, or are in several files, are no
+        """The ranges among rows of a table whose names match. Ranges that never end, or are in several files, are no
         steps."""
         take = self.context.trace.strings.take
         start = rows["start"]
@@ -291,7 +292,7 @@ class _StepCollector(StatsCollector[Step]):
         known = calls.known
         kind = self.context.kinds.of(work.table, work.launch)
         waits = self.context.waiting_functions.take(calls.function)
-        # A call that waits for its work is no launch any more when this has started.
+        # A call that waits for its work counts as a launch only until the work starts.
         launched = np.maximum(start, calls.end)
         launched = np.where(waits, start, launched)
         called = np.where(known, calls.start, start)
@@ -308,7 +309,7 @@ class _StepCollector(StatsCollector[Step]):
             gpu.add(mine, self._waiting)
 
     def _split_old(self) -> None:
-        """Split the steps after whose end many calls were made, and forget the time up to the others."""
+        """Split the steps that ended :attr:`WAITED` calls ago, and forget the time before the steps that still wait."""
         until = 0
         while self._counts:
             time, calls = self._counts[0]
@@ -574,7 +575,8 @@ STEP_SUM = Statistic(
 
 
 class EnergyUse(NamedTuple):
-    """The energy (J) of the ``steps`` of a process on one GPU, of those in which it is known, and their power (W)."""
+    """The number of ``steps`` of a process on one GPU, and the energy (J) and the power (W) of the steps whose energy
+    is known."""
 
     process: int
     device: int

@@ -1,7 +1,7 @@
 """Streams: busy time, idle time by reason, and queues of launches.
 
-The reasons of idle time are those of Holistic Trace Analysis (host wait, kernel wait, other), with waits for other
-streams separated from "other". docs/reference/statistics.md has the rules.
+Idle time has the reasons of Holistic Trace Analysis (host wait, kernel wait, other). Waits for other streams are
+separated from "other". docs/reference/statistics.md has the rules.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Idle:
         return self.host + self.kernel + self.dependency + self.other
 
     def without(self, unrecorded: list[tuple[int, int]], first: int, last: int) -> Idle:
-        """Leave out the unrecorded times of a stream whose work lasts from ``first`` to ``last``. What follows one was
-        launched after it, so the gap seems to wait for the host, or for an unknown launch."""
+        """Leave out the unrecorded times of a stream whose work lasts from ``first`` to ``last``. The work after an
+        unrecorded time was launched after it, so the gap counts as a wait for the host or as "other"."""
         inside = [span for span in unrecorded if first <= span[0] and span[1] <= last]
         time = time_within(inside, first, last)
         of_host = min(time, self.host)

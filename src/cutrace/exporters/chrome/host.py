@@ -144,7 +144,7 @@ class HostJson:
         self._trace = shared.trace
         self._ranges = 0
         strings = shared.trace.strings
-        # Piece 0 is that of no domain, so that <if domain> is false for it.
+        # Piece 0 stands for no domain, so that <if domain> is false for it.
         self._domain_names = Pieces(
             1, lambda domain: quoted(strings[domain]) if domain else b""
         )
@@ -374,7 +374,8 @@ class HostJson:
         return quoted(text or HOST_CATEGORIES.get(kind, ""))
 
     def _counter_name(self, name: int, device: int, thread: int) -> bytes:
-        """The name, which tells counters of a process apart: viewers ignore the thread of a counter."""
+        """The name of a counter. Counters of a process need different names, because viewers ignore the thread of a
+        counter."""
         text = self._trace.strings[name]
         if device != _NO_DEVICE:
             text += f" (GPU {device})"
@@ -452,7 +453,8 @@ def _event_of_counter(rows: np.ndarray) -> np.ndarray:
     run = changes(group[order], rows["series"][order])
     if run.all():
         return first
-    # How often the series occurred before in its group. An event begins when the maximum of this increases.
+    # For each row, how often its series occurred before in its group. A new event starts where the maximum of this
+    # number rises.
     place = np.arange(len(rows))
     run_start = np.maximum.accumulate(np.where(run, place, 0))
     again = np.zeros(len(rows), np.int64)

@@ -106,7 +106,7 @@ def _devices(trace: Trace) -> list[dict[str, Any]]:
 
 
 def _versions(trace: Trace) -> dict[str, Any]:
-    """The versions of the first process that tells them, by key of Kineto."""
+    """The versions of the first process that has them, by key of Kineto."""
     for process in trace.processes:
         info = process.info
         if "cupti_version" not in info and "driver_version" not in info:
@@ -130,7 +130,8 @@ def _base_time(trace: Trace) -> int | None:
 
 
 def _gpus(trace: Trace, pid_tid: PidTid) -> list[dict[str, Any]]:
-    """The processes of the process ids of devices and of overheads, except those of the first process."""
+    """The process ids that stand for devices and overheads, each with its process. Ids of the first process are left
+    out."""
     used: set[tuple[int, int]] = set()
     for name in _OF_DEVICES:
         for rows in trace.blocks(name):

@@ -210,7 +210,7 @@ class Shared:
         return b""
 
     def at(self, times: np.ndarray) -> np.ndarray:
-        """Convert times (ns) to those of the file."""
+        """Convert times (ns) to the clock of the file."""
         return times.astype(np.int64) - self._offset
 
 

@@ -150,8 +150,8 @@ class Devices:
     def known_context(
         self, process: int, device: int, context: int, stream: int
     ) -> int:
-        """The context of a stream. Sources may leave it out of annotations (0); then it is that of the work on the
-        stream, if all of this work is in one context."""
+        """The context of a stream. Sources may leave it out of annotations (0). Then it is the context of the work on
+        the stream, if all of this work is in one context."""
         if context:
             return context
         contexts = self._contexts_of.get((process, device, stream), set())
@@ -387,7 +387,7 @@ def write_missing(
         }
         if count:
             event["debug_annotations"] = [{"name": "count", "uint_value": count}]
-        # At the end of the trace: an event earlier than those before it makes viewers sort all events.
+        # At the end of the trace: viewers sort all events if one is earlier than its predecessor.
         _event(output, max(trace.end, 1), event)
     # Viewers have to sort these, but only captures of windows have them.
     for start, end in trace.unrecorded():

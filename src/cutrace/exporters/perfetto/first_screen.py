@@ -14,13 +14,14 @@ from ...trace.quality import GPU_WORK
 from .descriptors import pids, shown_name
 
 _EXPAND = "dev.perfetto.ExpandTracksByRegex"
-#: The groups inside a process, as paths: the page's own of GPU work, and those of the exporter beside it.
+#: The groups inside a process, as paths: the page's own groups of GPU work, and the exporter's groups beside them.
 _GROUPS = r"( > GPU( > .*)?| > GPU \d+: ranges and queues)?"
-#: What has a meaning in an expression of JavaScript. Python also escapes spaces.
+#: Characters with a meaning in a regular expression of JavaScript. Python also escapes spaces.
 _SPECIAL = re.compile(r"[\^$.|?*+()\[\]{}]")
 #: The parts of the window before and behind the work.
 _MARGIN = 0.03
-#: Rows of GPU work that are read to find the window; of more rows, whole blocks are taken for one piece of work.
+#: The largest number of rows of GPU work that are read to find the window. Beyond it, each block counts as one piece of
+#: work.
 _MOST_ROWS = 1 << 20
 
 #: Work on the GPU by its time, in ns, and the number of rows in it.

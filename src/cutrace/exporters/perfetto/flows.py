@@ -26,13 +26,13 @@ _FLOW = ("category", "name", "id", "text")
 
 
 class Flows:
-    """Ids for the steps of flows, from blocks of ``flows``. A step belongs to the flow with its id that began last in
-    its process, or in any process if none began in its own."""
+    """Ids for the steps of flows, from blocks of ``flows``. A step belongs to the last flow with its id that began in
+    its process before it; if none began there, to the last one in any process."""
 
     def __init__(self, blocks: Iterable[np.ndarray]) -> None:
         begins = _begins(blocks)
         _, first = np.unique(_hashed(begins, _FLOW), return_index=True)
-        # By the number of a begin, from 1: whether an earlier begin has its id.
+        # For each begin, by number from 1: whether an earlier begin has the same id. Entry 0 stands for no begin.
         self._again = np.ones(len(begins) + 1, bool)
         self._again[0] = False
         self._again[first + 1] = False

@@ -1,7 +1,7 @@
 """Styles of GPU work, as columns: name, launch configuration and queue determine an event except its times and ids.
 
-A capture can have as many styles, names and streams as events. So all that differs between the styles of a family (see
-:mod:`.gpu_tables`) is encoded from columns, and interned entries are written many at a time.
+A capture can have as many styles, names and streams as events. So the fields that differ between the styles of a family
+(see :mod:`.gpu_tables`) are encoded from columns, and interned entries are written many at a time.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class StyleIndex:
         return Keys(len(self.fields) + (self._python_stacks is not None))
 
     def columns(self, rows: np.ndarray, frames: np.ndarray | None) -> list[np.ndarray]:
-        """The columns that make the style of rows. ``frames`` are those of :meth:`frames`."""
+        """The columns that make the style of rows. ``frames`` is the result of :meth:`frames`."""
         columns = [rows[f] for f in self.fields]
         if frames is None:
             return columns

@@ -172,8 +172,8 @@ class HostTable:
         return "end" in self.layout.offsets and not self.open
 
 
-# On a thread, calls are inside of slices of the host, and those inside of NVTX ranges. The driver's calls are inside of
-# the runtime's, and calls of the system inside of both.
+# On a thread, NVTX ranges contain slices of the host, and these contain calls. Calls of the runtime contain calls of
+# the driver, and both contain calls of the system.
 _LEVEL_OF_SLICES = 0x800
 _LEVEL_OF_CALLS = _LEVEL_OF_SLICES + 2
 _DRIVER = 1
@@ -319,8 +319,8 @@ def _environment(trace: Trace, row: np.void) -> EventStyle:
 def _source_event(
     category: str, kinds: Mapping[int, str] = {}, name: str = "(unnamed)"
 ) -> Describe:
-    """Styles with the name and category of the source. The default name is ``name``. The default category is that of
-    the row's kind in ``kinds``, else ``category``."""
+    """Styles with the name and category of the source. The default name is ``name``. The default category is the entry
+    of ``kinds`` for the row's kind, else ``category``."""
 
     def describe(trace: Trace, row: np.void) -> EventStyle:
         row_category = trace.strings[row["category"]]
@@ -960,8 +960,8 @@ class TrackNews(NamedTuple):
 
 
 class HostTracks:
-    """The tracks below those of processes, by number. ``parents`` has the track uuid of each process. The events of all
-    tracks are on one packet sequence in rising time, so viewers need not sort them.
+    """The tracks below the tracks of processes, by number. ``parents`` has the track uuid of each process. The events
+    of all tracks are on one packet sequence in rising time, so viewers need not sort them.
 
     :meth:`of` numbers tracks and :meth:`add` creates new ones, so one thread can number tracks while another thread
     writes an earlier window.
@@ -1032,9 +1032,10 @@ class HostTracks:
         first: int,
         instant_lanes: np.ndarray,
     ) -> np.ndarray:
-        """Write the descriptors and interned entries for a window from the time ``first`` (ns), whose tracks ``groups``
-        have ``counts`` events on so many ``lanes``, and instants up to the lane ``instant_lanes``. Returns the uuids
-        of all these lanes, 0 for the default, which is the track with the most events."""
+        """Write the descriptors and interned entries for a window that starts at the time ``first`` (ns). ``groups``
+        are its tracks. By track, ``counts`` has the number of events, ``lanes`` the number of lanes, and
+        ``instant_lanes`` the index of the last lane with instants. Returns the uuids of all these lanes; 0 is the
+        default track, which is the track with the most events."""
         if not len(groups):
             return np.zeros(0, np.uint32)
         if self.sequence.time < 0:

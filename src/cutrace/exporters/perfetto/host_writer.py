@@ -135,8 +135,8 @@ class HostWriter:
 
     The slices of a thread come from several tables, in any order, and are written as begin and end events that nest. A
     pass goes over the processes in windows of time. It reads the blocks of the window, lays out the rows that begin in
-    it (:class:`cutrace._native.Lanes`), and writes the events of all tracks in rising time. Blocks that say a later
-    time than that of their first row wait for another pass (:class:`cutrace.trace.ordered.BlockOrder`).
+    it (:class:`cutrace._native.Lanes`), and writes the events of all tracks in rising time. A block whose header has a
+    later time than its first row waits for another pass (:class:`cutrace.trace.ordered.BlockOrder`).
 
     The caller's thread reads rows and numbers their combinations, in order. Other threads compute columns. One thread
     lays out the slices, and one writes the windows.

@@ -65,7 +65,7 @@ class InternedNames:
         return Interned(field, ids[name], {text_field(field): name})
 
     def reserve(self, field: str, count: int) -> int:
-        """The first of so many new ids, for entries that the caller keeps."""
+        """Reserve ``count`` new ids for entries that the caller keeps. Returns the first one."""
         first = self._used[field] + 1
         self._used[field] += count
         return first

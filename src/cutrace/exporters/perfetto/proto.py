@@ -124,7 +124,7 @@ class FromColumn:
 
 @dataclass(frozen=True)
 class Delta:
-    """The difference to the previous ``Delta`` of the segment, of any template. ``event`` is that of
+    """The difference to the previous ``Delta`` of the segment, of any template. ``event`` is as for
     :class:`FromColumn`."""
 
     name: str
@@ -192,7 +192,7 @@ class Template:
         return self.program, [columns[name] for name in self.columns]
 
     def rows(self, columns: Columns, count: int) -> bytes:
-        """The messages of so many rows, one after the other."""
+        """The messages of the first ``count`` rows, one after the other."""
         return encode_rows(self.bind(columns), count)
 
     def _column(self, name: str) -> int:

@@ -1,4 +1,4 @@
-"""What GPUs and the allocations of processes say over time, in the events from which viewers and queries take it.
+"""Readings of GPUs and the memory of processes over time, as the events that viewers and queries expect.
 
 * The SM clock is the frequency of its GPU (``generic_gpu_frequency_event``).
 * Power, its limit, temperature, fan and memory clock are counters of the GPU. Perfetto's queries look for the names
@@ -22,7 +22,9 @@ from .packets import Interned, Output
 from .proto import Columns, Delta, FromColumn, SegmentPiece, Template
 
 _GROUP = "Environment"
-_GROUP_ID = 1001  # smaller ids are Perfetto's own groups, and that of sampled counters
+_GROUP_ID = (
+    1001  # smaller ids are Perfetto's own groups and the group of sampled counters
+)
 
 
 class _Reading(NamedTuple):

@@ -1,6 +1,6 @@
 """Counters derived from records: work and memory over time.
 
-* *launch queue* of a stream: the launches that have not begun;
+* *launch queue* of a stream: the launches that have not started;
 * *copy bandwidth* of a device, by kind of copy: the sum over the copies that run;
 * *memory* of a device, by kind: the bytes allocated since the capture began and not released.
 
@@ -97,7 +97,7 @@ class CounterSet:
         return rows[np.argsort(rows["time"], kind="stable")]
 
     def all_values(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """The times and the values of a counter, of which :meth:`rows` returned none."""
+        """The times and the values of a counter. :meth:`rows` must not have returned values of it."""
         return self._values(number, _NEVER)
 
     def _values(self, number: int, until: int) -> tuple[np.ndarray, np.ndarray]:

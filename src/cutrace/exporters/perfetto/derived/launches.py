@@ -46,7 +46,7 @@ class RangesAhead(BlockRanges):
 
 
 class LaunchIndex(CallBlocks):
-    """The newest calls of one process, and those of them that are in ranges. ``infos`` are the blocks of
+    """The newest calls of one process, and the nests of the calls in ranges. ``infos`` are the blocks of
     ``api_calls``."""
 
     def __init__(

@@ -3,9 +3,9 @@
 CUPTI numbers API calls in the order in which they begin, so correlation ids give the order of calls, even of calls that
 are not in the capture. A wait ends with the last work of a stream before a call:
 
-* wait for a stream: the work of the stream with the highest correlation id below that of the waiting call;
+* wait for a stream: the work of the stream with the highest correlation id below the id of the waiting call;
 * wait for a context: the same for each of its streams;
-* wait for an event: the work with the highest correlation id below that of the call that recorded the event, on the
+* wait for an event: the work with the highest correlation id below the id of the call that recorded the event, on the
   stream of that call. CUPTI may name the recording; otherwise it is the last one before the wait.
 
 After a stream waits for an event, the next work of that stream has the wait: the first work with a higher id. Waits for
@@ -117,7 +117,7 @@ def _stream_waits(syncs: np.ndarray) -> np.ndarray:
 
 
 def _event_waits(syncs: np.ndarray, records: np.ndarray, kind: int) -> np.ndarray:
-    """The waits for events whose recording is known: those of the host, or of streams, as ``kind`` says."""
+    """The waits for events whose recording is known. ``kind`` says whether the host or streams wait."""
     mine = syncs[syncs["type"] == kind]
     row = _recorded(mine, records)
     known = row >= 0
@@ -444,7 +444,7 @@ def _newest(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
 
 
 def _nearest(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """For each wanted number the index of the first of the values (ascending) that is not less, or of the last one."""
+    """For each wanted number, the index of the first value (ascending) that is not less, or of the last value."""
     return np.minimum(np.searchsorted(values, wanted), len(values) - 1)
 
 
