@@ -34,7 +34,7 @@ PLUGINS = ("com.meta.GpuCompute", "dev.perfetto.GpuByProcess")
 
 _HOST = "127.0.0.1"
 _METHODS = ("GET", "HEAD", "OPTIONS")
-# Browsers send some hundred bytes.
+# Browsers send a few hundred bytes.
 _MAX_HEADER = 16 << 10
 _MAX_CONNECTIONS = 64
 _CHUNK = 1 << 16

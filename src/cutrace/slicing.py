@@ -43,18 +43,18 @@ _MAX_LISTED = 5
 
 @dataclass(frozen=True)
 class Conditions:
-    """What to cut out. A row must meet all conditions. A condition takes one string or a list of strings, of which a
-    row must meet one. Raises :class:`CutraceError` for anything else.
+    """What to cut out. A row must meet all conditions. A condition takes one string or a list of strings; a row must
+    meet one of the strings. Raises :class:`CutraceError` for anything else.
 
     * ``start``, ``end``: times from the start of the trace, such as ``"1.5s"``; an int or ``"@N"`` is nanoseconds as in
       tables
-    * ``nvtx``: names of ranges; ``index`` selects some of them in each process: ``"all"``, ``N`` from 0 (from the
-      end: from -1), or ``"N:M"``, without M; ``ranges="own"`` leaves out adopted work
+    * ``nvtx``: names of ranges; ``index`` selects some of them in each process: ``"all"``, ``N`` (0 is the first, -1
+      the last), or ``"N:M"`` (M excluded); ``ranges="own"`` leaves out adopted work
     * ``test``: ids of tests
     * ``process``: pids, indices or names
-    * ``gpu``: ordinals, UUIDs or their begins, names; ``stream``: ids or names
+    * ``gpu``: ordinals, UUIDs, starts of UUIDs, or names; ``stream``: ids or names
     * ``kernel``: names, mangled, demangled or normalised
-    * ``tables``: those to keep; ``without``: those to leave out
+    * ``tables``: tables to keep; ``without``: tables to leave out
 
     A name is exact, a pattern with ``*``, ``?`` or ``[...]``, or ``/a regular expression/``.
     """

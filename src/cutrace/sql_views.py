@@ -25,7 +25,7 @@ def _case(column: str, names: dict[int, str]) -> str:
     return f"case {column} {' '.join(cases)} else 'unknown' end"
 
 
-# As nsys packs them: the machine, which is a number of the process here, the process and the thread.
+# Packed as nsys does: the machine, the process and the thread. Here the index of the process stands for the machine.
 _GLOBAL_PID = "(((process::bigint + 1) << 48) | ((pid & 16777215) << 24))"
 _GLOBAL_TID = f"({_GLOBAL_PID} | (thread & 16777215))"
 _PLACE = (
@@ -108,7 +108,7 @@ _NSYS = {
     ),
 }
 
-# The events of Perfetto: work of GPUs, and all events. Their fields tell their track.
+# The events of Perfetto: work of GPUs, and all events. Their fields identify their track.
 _GPU_EVENTS = f"""
     select start as ts, duration as dur, short_name as name, 'kernel' as category, process, device, context, stream,
         null::bigint as thread, null::varchar as track, correlation from kernels

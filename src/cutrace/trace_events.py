@@ -5,15 +5,14 @@ from __future__ import annotations
 from .runbin import labels
 from .runbin.labels import titled
 
-#: Keys of an event without a field in the capture are in an argument of this name.
+#: The argument for keys of an event that have no field in the capture.
 WRAP = "trace_event"
-#: Fields of a record that Kineto does not write are in an argument of this name. The top-level key of this name marks a
-#: file of cutrace.
+#: The argument for fields of a record that Kineto does not write. A top-level key of this name marks a file of cutrace.
 OWN = "cutrace"
 #: The top-level key with sentences about what is not in the file.
 MISSING = "cutrace_missing"
 
-#: The name of the process of events that name none.
+#: The name of the process for events without a process.
 NO_PROCESS = "events without a process"
 
 #: The argument of work of a CUDA graph with the NVTX ranges in which its node was created.

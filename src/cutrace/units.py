@@ -44,7 +44,7 @@ _NUMBER = re.compile(
     r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zµ]*)\s*", re.IGNORECASE | re.ASCII
 )
 
-#: The units of times for people, and their digits behind the point.
+#: The units of times for people, and their digits after the point.
 _SHOWN_TIMES = ((1, "ns", 0), (10**3, "us", 1), (10**6, "ms", 2), (10**9, "s", 3))
 
 
@@ -61,7 +61,7 @@ def _scaled(text: str, units: dict[str, int], what: str, example: str) -> int:
 
 
 def _count(given: object) -> int | None:
-    """A number that is no fraction and not negative; None for anything else."""
+    """A whole number that is not negative; None for anything else."""
     if isinstance(given, bool) or not isinstance(given, SupportsIndex):
         return None
     number = given.__index__()
@@ -95,8 +95,8 @@ def parse_duration(time: Time) -> int:
 
 
 def parse_moment(time: Time, start: int) -> int:
-    """Return a moment in nanoseconds, as in the tables of a trace: an int of these, ``@`` and such a number as a
-    string, or the duration from ``start`` on. Raises :class:`CutraceError` for anything else."""
+    """Return a moment in nanoseconds, as in the tables of a trace: an int of nanoseconds, ``"@N"`` with such a number,
+    or a duration from ``start`` on. Raises :class:`CutraceError` for anything else."""
     if not isinstance(time, str):
         return parse_duration(time)
     if not time.startswith("@"):

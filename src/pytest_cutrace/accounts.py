@@ -1,4 +1,4 @@
-"""The account of a session: what became of the golden values that it should have compared.
+"""The account of a session: what happened to the golden values that it should have compared.
 
 With ``--cutrace=require`` each value that was not compared makes pytest exit with status 4, unless it has a reason that
 the user gave. Otherwise values without a test are notes in the footer.
@@ -38,7 +38,7 @@ _STATES = {
 
 
 class Fate(enum.Enum):
-    """What became of a golden entry. The value is the word in the footer."""
+    """What happened to a golden entry. The value is the word in the footer."""
 
     COMPARED = "compared"
     FAILED = "failed before"
@@ -90,7 +90,7 @@ _SILENT = {
 
 
 class CollectedTests(NamedTuple):
-    """The ids of the collected tests, and of those that were deselected."""
+    """The ids of the collected tests, and of the deselected tests."""
 
     tests: Sequence[str]
     deselected: frozenset[str]
@@ -98,8 +98,8 @@ class CollectedTests(NamedTuple):
 
 @dataclass(frozen=True)
 class SessionAccount:
-    """The ids of golden entries of this environment, within what the user selected, by what became of them. A module
-    that is gone has one id, its path. ``damaged`` has an error for each golden file that cannot be read."""
+    """The ids of the golden entries of this environment that the user selected, by their fate. A module that is gone
+    has one id, its path. ``damaged`` has an error for each golden file that cannot be read."""
 
     ids: Mapping[Fate, Sequence[str]]
     damaged: Sequence[str] = ()
@@ -163,7 +163,7 @@ def shortcomings(
         yield f"{count_of(len(tests), 'test')} {problem}: {listed(tests, _LISTED)}"
     if settings.scope == "marked":
         return
-    # A reason says why a test has none.
+    # A test with a reason has no golden values for that reason.
     traced = [case for case in passed if case.state is State.TRACED]
     ungated = [case.nodeid for case in traced if not case.reason]
     if ungated:
@@ -202,8 +202,8 @@ def account(
 ) -> SessionAccount:
     """The account of the golden entries that the session should have compared.
 
-    Only values of this session's environment count, because a test may exist only on other GPUs. Where no test used a
-    GPU, no environment is known, and all values count.
+    Only values of this session's environment count, because a test may exist only on other GPUs. If no test used a GPU,
+    no environment is known, and all values count.
     """
     ids: dict[Fate, list[str]] = {}
     if not settings.golden_root.is_dir():
@@ -234,14 +234,14 @@ def account(
 
 
 def _recorded_in(tests: Mapping[str, Entry], environments: set[str]) -> list[str]:
-    """The tests that have values in one of these environments; all, if none is known."""
+    """The tests that have values in one of these environments; all tests if no environment is known."""
     if not environments:
         return list(tests)
     return [test for test, entry in tests.items() if not environments.isdisjoint(entry)]
 
 
 class _Judge:
-    """Says what became of a golden entry."""
+    """Finds the fate of golden entries."""
 
     def __init__(
         self,
@@ -274,7 +274,7 @@ class _Judge:
             file, test = word, ""
             if "::" in word:
                 file, test = split(word)
-            # Not resolved: ids have the names of links.
+            # Links are not resolved, because ids have their names.
             path = Path(os.path.normpath(started / file))
             self._words.append((path, test))
 
@@ -337,5 +337,5 @@ def _gives(options: Any, names: Sequence[str]) -> bool:
 
 
 def _is_part(test: str, name: str) -> bool:
-    """Whether a test is the one of this name, one of its parameters, or in the class of this name."""
+    """Whether a test has this name, has it with parameters, or is in the class of this name."""
     return test == name or test.startswith((f"{name}::", f"{name}["))

@@ -77,7 +77,7 @@ class Attempt(Tracer):
         self.user: dict[str, Any] = {}
         #: The failure of the comparison, as styled lines.
         self.styled: list[Line] = []
-        #: Whether the block of its cause in the footer is all that is shown of the failure.
+        #: Whether the failure is shown only in the footer, in the block of its cause.
         self.summed_up = False
         #: Whether a report of the call, or of a subtest, failed.
         self.failed = False
@@ -95,7 +95,8 @@ class Attempt(Tracer):
         #: Regions and values of fixtures that were set up before the body.
         self._spanning: list[RequestedRegion] = []
         self._before: dict[str, Any] = {}
-        #: The calls whose stacks the next run records, whether they are being recorded, and why none are.
+        #: The calls whose stacks the next run records, whether stacks are being recorded, and the reason if they are
+        #: not.
         self._calls_with_stacks = ""
         self._has_stacks = False
         self._why_no_stacks = ""
@@ -409,7 +410,7 @@ class Attempt(Tracer):
             )
 
     def _added(self, case: Case) -> tuple[AddedWork, ...]:
-        """The lines of Python from which the work came that fails the test, by one more run with Python stacks."""
+        """The lines of Python from which the failing work came. Finds them by one more run, with Python stacks."""
         from cutrace.reports.added import StackedRun, increases_of
         from cutrace.reports.allowed import without_places
 
@@ -417,11 +418,11 @@ class Attempt(Tracer):
         increases = increases_of(rows)
         if not increases or case.problems or not self._repeatable:
             return ()
-        # The stacks of a running recording, so that CUDA goes on as before.
+        # The running recording takes the stacks, so that CUDA goes on as before.
         self._calls_with_stacks = _WITH_STACKS
         try:
             again = self._again()
-        except ENDINGS as error:  # of a teardown, after a failure
+        except ENDINGS as error:  # an error of a teardown, after a failure
             self._note(f"another run did not pass: {type(error).__name__}: {error}")
             again = None
         run = self.runs[-1]
@@ -443,8 +444,8 @@ class Attempt(Tracer):
     # The result
 
     def case(self, *, passed: bool) -> Case:
-        """The case of the test after its teardown, which ``passed`` or not. Files that cannot be written become
-        notes."""
+        """The case of the test after its teardown. ``passed`` says whether the teardown passed. Files that cannot be
+        written become notes."""
         self.decision = after_teardown(
             self.decision,
             passed=passed and not self.failed and self.outcome == "passed",
@@ -459,7 +460,7 @@ class Attempt(Tracer):
                 reason = self.expected.skip_reason
             self.decision = replace(self.decision, reason=reason)
         elif not self.runs:
-            # The body may have requested limits since.
+            # The body may have requested limits meanwhile.
             self.untraced(self.decision.reason)
         if self.skipped:
             self._skip_partly()
@@ -490,7 +491,7 @@ class Attempt(Tracer):
         return case
 
     def _skip_partly(self) -> None:
-        """Gate nothing of a test whose subtest was skipped: it would seem to do less."""
+        """Gate nothing of a test with a skipped subtest, because it would seem to do less work."""
         compared = self.outcome == "passed" and self.decision.state is State.GATED
         if compared and not self.expected.may_skip:
             self.decision = replace(
@@ -562,7 +563,7 @@ class Attempt(Tracer):
         )
 
     def _shown_run(self) -> Run | None:
-        """The run that reports show: the last of those that are judged."""
+        """The run that reports show: the last judged run."""
         for run in self.runs:
             if self.decision.judged and run.measured is self.decision.judged[-1]:
                 return run
@@ -580,7 +581,7 @@ class Attempt(Tracer):
             return pictured(case, trace, run.window, normalize=self.captures.normalize)
 
     def _keep(self, cause: str) -> dict[str, str]:
-        """Write the files of the compared run to the folder of the test, unless enough tests of this cause have some.
+        """Write the files of the compared run to the folder of the test, unless enough tests of this cause have files.
         Returns their paths relative to the session's folder."""
         folder = self.context.folder(self.item)
         if folder.is_dir():

@@ -51,9 +51,9 @@ class Body:
         restart_time_limit(item)
         stash = item.stash._storage
         kept = dict(stash)
-        # The next item needs all nodes but that of the test.
+        # Keep all nodes except the node of the test, because the next item needs them.
         item.session._setupstate.teardown_exact(item.parent)
-        # Fixtures of pytest delete what its hooks have put there for the whole test.
+        # The teardown of pytest's fixtures deletes stash entries that its hooks made for the whole test.
         stash.update(kept)
 
     def set_up(self) -> None:
@@ -69,7 +69,7 @@ class Body:
         if not isinstance(case, unittest.TestCase):
             self._item.runtest()
             return
-        # A result of its own, because pytest uses the item for that of the first run.
+        # Use a separate result, because the item already holds the result of the first run for pytest.
         result = unittest.TestResult()
         case(result)
         for _, trace in (

@@ -21,7 +21,7 @@ from .threads import LeftThreads
 if TYPE_CHECKING:
     from cutrace.trace import Trace
 
-#: The number of captures of earlier tests that are kept for the launches of work that ran late.
+#: The number of captures of earlier tests to keep: they have the launches of work that ran late.
 _EARLIER = 8
 
 
@@ -79,17 +79,17 @@ class Run:
     regions: list[Window] = field(default_factory=list)
     #: Open regions: name and start.
     open: list[tuple[str, int]] = field(default_factory=list)
-    #: The counts of hardware counters by region ("" is the whole window); those of the region that ended last; and by
-    #: region the counters that could not be read, with the reason.
+    #: The counts of hardware counters by region ("" is the whole window); the counts of the region that ended last; and
+    #: by region the counters that could not be read, with the reason.
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     latest: dict[str, int] = field(default_factory=dict)
     uncounted: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
-    #: Whether it began before CUDA was in use, so that counting was not possible.
+    #: Whether the run started before CUDA was in use, so that counting was not possible.
     early: bool = False
     #: The region that is being counted, None for the whole window.
     counting: tuple[str, int] | None = None
     user: dict[str, object] = field(default_factory=dict)
-    #: The threads that earlier runs left running, by native id, with the test in which they began.
+    #: The threads that earlier runs left running, by native id, with the test in which they started.
     left_threads: Mapping[int, str] = field(default_factory=dict)
     parts: tuple[CaptureFile, ...] = ()
     #: The synchronising calls that limits with allowed places count, by region and place.

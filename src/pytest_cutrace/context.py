@@ -45,7 +45,7 @@ class SessionContext:
 
     @property
     def worker(self) -> str:
-        """The name of this worker of pytest-xdist, "" if it is none."""
+        """The name of this worker of pytest-xdist, "" if this process is no worker."""
         return str(getattr(self.config, "workerinput", {}).get("workerid", ""))
 
     def nodeid(self, item: pytest.Item) -> str:
@@ -88,7 +88,7 @@ class SessionContext:
         return os.path.relpath(path, self.config.invocation_params.dir)
 
     def keeps(self, nodeid: str, cause: str, *, failed: bool) -> bool:
-        """Whether the artifacts of a test are kept: of failed tests, those of the first ones of a cause."""
+        """Whether to keep the artifacts of a test. Of failed tests, only the first ones of a cause keep them."""
         if self.settings.keep != "failed" or not failed:
             return self.settings.keep == "all"
         if not cause:
@@ -99,7 +99,7 @@ class SessionContext:
         return nodeid in kept
 
     def environment(self, item: pytest.Item, run: Metrics) -> str:
-        """The environment of a run; for a run without GPU work, that of an earlier run."""
+        """The environment of a run. A run without GPU work has the environment of an earlier run."""
         if not run.facts.get("compute capability"):
             return self._environment
         custom = item.ihook.pytest_cutrace_environment(

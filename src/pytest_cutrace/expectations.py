@@ -139,4 +139,4 @@ def _texts(name: str, value: object) -> str | list[str]:
         isinstance(one, str) for one in value
     ):
         return list(value)
-    raise CutraceError(f"{name}={value!r}: write a text or a list of texts")
+    raise CutraceError(f"{name}={value!r}: write a string or a list of strings")

@@ -44,11 +44,11 @@ class Tracer:
     def region(
         self, name: str, counters: str | Sequence[str] = (), **limits: Any
     ) -> AbstractContextManager[None]:
-        """A part of the test with its own metrics. Regions may be nested; those of the same name are added. A region
+        """A part of the test with its own metrics. Regions may be nested; regions of the same name are added. A region
         that a fixture enters spans each run of the test's body.
 
-        ``counters`` are hardware counters as in the marker. Only one range is counted at a time. ``limits`` are those
-        of ``gpu_limit``, for all regions of this name together: ``sync_calls=0, peak_memory="64 MiB"``. Raises
+        ``counters`` are hardware counters as in the marker. Only one range is counted at a time. ``limits`` are limits
+        as in ``gpu_limit``, for all regions of this name together: ``sync_calls=0, peak_memory="64 MiB"``. Raises
         :class:`CutraceError` for unknown names and for values that are no limits.
         """
         __tracebackhide__ = True

@@ -38,7 +38,7 @@ class FlightRecorder:
         return report  # type: ignore[no-any-return]
 
     def _written(self, item: pytest.Item) -> str:
-        """Write a dump. Returns a sentence with its path or the reason for none."""
+        """Write a dump. Returns a sentence with its path, or with the reason why there is no dump."""
         from cutrace import CutraceError, dump
         from cutrace.golden import artifact_path
 

@@ -23,7 +23,7 @@ def pytest_cutrace_environment(
     """The environment of the golden values of a test; None for the default: ``sm_90``, or ``sm_90-cuda13`` with the ini
     value ``cutrace_variant``.
 
-    ``names`` are those of the devices, ``facts`` their properties (``compute capability``, ``driver``, ``cuda``,
+    ``names`` are the names of the devices, ``facts`` their properties (``compute capability``, ``driver``, ``cuda``,
     ...)::
 
         def pytest_cutrace_environment(names, facts):

@@ -1,4 +1,4 @@
-"""What other plugins of pytest do with a test: they repeat it, run it in threads, or limit its time."""
+"""Other plugins of pytest that repeat a test, run it in threads, or limit its time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-#: The parameter with which pytest-repeat repeats a test, and the start of the one of pytest-flakefinder.
+#: The name of the parameter with which pytest-repeat repeats a test, and the start of the name that pytest-flakefinder
+#: uses.
 _REPEAT = "__pytest_repeat_step_number"
 _FLAKEFINDER = "__flakefinder_"
 _TIMEOUT = pytest.StashKey[Any]()

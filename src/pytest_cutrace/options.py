@@ -75,7 +75,8 @@ _INI: tuple[tuple[str, str, Any, str], ...] = (
         "cutrace_tolerance",
         "linelist",
         [],
-        "tolerances by metric or class, one a line, such as kernel_launches=10%; that of a total covers its breakdown",
+        "tolerances by metric or class, one a line, such as kernel_launches=10%; the tolerance of a total covers its "
+        "breakdown",
     ),
     (
         "cutrace_ignore",
@@ -219,7 +220,7 @@ def arguments(config: pytest.Config | None) -> list[str]:
 
 
 def on_command_line(config: pytest.Config) -> Any:
-    """The options of the command line, without those of the ini value ``addopts``."""
+    """The options of the command line, without the options in the ini value ``addopts``."""
     words = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     words += map(str, config.invocation_params.args)
     return config.stash[PARSER].parse_known_args(words)

@@ -19,7 +19,7 @@ from cutrace.collect.library import Collector, collector, collector_path
 from cutrace.errors import CutraceError
 from cutrace.outputs import unwritable
 
-#: Seconds that are waited, once for each process, until it closes its file.
+#: Seconds to wait, once for each process, until it closes its file.
 _GRACE = 1.0
 #: Seconds after which a running process has flushed its records.
 _FLUSHED = 0.25
@@ -141,7 +141,7 @@ class SessionRecording:
         return os.getpid() == self._pid
 
     def ready(self) -> str:
-        """Restore, before a test, what an earlier one changed. Returns a sentence if that was necessary."""
+        """Before a test, restore what an earlier test changed. Returns a sentence if that was necessary."""
         if self.refusal:
             return ""
         paused = self._paused
@@ -199,8 +199,8 @@ class SessionRecording:
         return ""
 
     def take(self, *, patient: bool) -> tuple[CaptureFile, ...]:
-        """The captures since the last call: wait for the GPU, cut this process's recording, and collect the files of
-        other processes. ``patient``: wait until running processes have flushed their records."""
+        """Return the captures since the last call: wait for the GPU, cut this process's recording, and collect the
+        files of other processes. ``patient``: wait until running processes have flushed their records."""
         if self.refusal:
             return ()
         self._number += 1
@@ -244,7 +244,8 @@ class SessionRecording:
         return self._native is not None and self._native.running
 
     def _own_file(self) -> bool:
-        """Whether the running recording of this process is this one."""
+        """Whether the folder of captures has a file of this process, so that the running recording belongs to this
+        session."""
         if self._own is None or not self._own.exists():
             start = f"{self._pid}-"
             own = [name for name in self._names() if name.startswith(start)]

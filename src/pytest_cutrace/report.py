@@ -1,7 +1,7 @@
 """The output of a session: header, footer, reports, and the exit status of ``require``.
 
 It runs in the process with the terminal: with pytest-xdist in the controller, not in a worker. Cases of other processes
-arrive as text on the teardown reports, with the changes of golden files.
+arrive as strings on the teardown reports, with the changes of golden files.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Reporter:
         self._cases: dict[str, Case] = {}
         self._collected: list[str] = []
         self._deselected: set[str] = set()
-        #: The ids of repetitions with the id in golden files.
+        #: By id of a repetition, the id in golden files.
         self.repetitions: dict[str, str] = {}
         self._account = SessionAccount({})
         #: Whether the session has its account.
@@ -135,7 +135,8 @@ class Reporter:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Name the journal to a worker. Many reports can be on their way to this process when it is killed."""
+        """Name the journal to a worker. Without a journal, reports that are on their way to this process are lost when
+        it is killed."""
         if self._journal is None:
             return
         try:
@@ -377,7 +378,7 @@ class Reporter:
         )
 
     def _on_tracing(self, cases: Sequence[Case]) -> Iterator[str]:
-        """Say why nothing was traced, if so."""
+        """Say why nothing was traced, if nothing was."""
         if self._refusal:
             yield f"nothing was traced: {self._refusal}"
             updating = self._settings.update is not None
@@ -411,7 +412,7 @@ class Reporter:
 
 
 def _remarks(case: Case) -> Iterator[str]:
-    """What ``-v`` says of a test."""
+    """The sentences on a test that ``-v`` shows."""
     yield from case.notes
     yield from case.problems
     yield from remarks(case)
@@ -448,7 +449,7 @@ def _relative(path: Path, config: pytest.Config) -> str:
 
 class _Styled:
     """The failure of a comparison with styles for the terminal. It replaces pytest's representation of the same
-    text."""
+    string."""
 
     def __init__(self, plain: Any, lines: Sequence[Line]) -> None:
         self._lines = lines

@@ -90,7 +90,7 @@ class Seeds:
             self._seed_like_randomly(item)
 
     def _seed_like_randomly(self, item: pytest.Item) -> None:
-        """Seed as pytest-randomly did at the begin of this phase of a test."""
+        """Seed as pytest-randomly did at the start of this phase of a test."""
         randomly = self._randomly()
         if randomly is not None and self._hook:
             getattr(randomly, self._hook)(item)

@@ -75,7 +75,7 @@ class Session:
             )
 
     def configured(self) -> None:
-        """Begin the session. It is known now whether this process runs tests or is a controller of pytest-xdist."""
+        """Start the session. It is known now whether this process runs tests or is a controller of pytest-xdist."""
         if self.recording is None and not _controls(self.config):
             os.environ.pop(_CONTROLLER, None)
             self._record()
@@ -247,7 +247,7 @@ class Session:
                 pytest.fail(f"cutrace: {problem}", pytrace=False)
 
     def _ready(self, attempt: Attempt) -> bool:
-        """Begin the window of a test. Returns False if it cannot be traced."""
+        """Start the window of a test. Returns False if the test cannot be traced."""
         obstacle = self._obstacle(attempt.item)
         if obstacle:
             attempt.untraced(obstacle)
@@ -308,7 +308,7 @@ class Session:
             if attempt.styled and report.failed:
                 report.cutrace_lines = attempt.styled
                 if attempt.summed_up:
-                    # As pytest's debugger does for failures that it has shown: it leaves them out of FAILURES.
+                    # Leave the failure out of FAILURES, as pytest's debugger does for failures that it has shown.
                     report._pdbshown = True
         if report.when == "teardown":
             case = self._case(item, attempt, report)

@@ -1,4 +1,4 @@
-"""Threads that tests leave running, by the test in whose body they began."""
+"""Threads that tests leave running, by the test in whose body they started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class LeftThreads:
     def begin(self) -> Mapping[int, str]:
         """The threads that earlier runs left running, by native id with the id of the test. Call it before a run."""
         self._before = _running()
-        # The system may have given the id of a thread that has ended to another one.
+        # The system may have given the id of an ended thread to another thread.
         for thread in self._tests.keys() - self._before:
             del self._tests[thread]
         return dict(self._tests)

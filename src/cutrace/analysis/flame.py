@@ -1,9 +1,9 @@
 """Flame graphs: GPU time by path, down to kernels. A path has nested ranges, with the time of the launching threads
 beside it, or the Python frames of the launching calls, with the time of API calls beside it.
 
-A range is an NVTX range or a slice of the host (an operator) that begins and ends on one thread. GPU work belongs to
+A range is an NVTX range or a slice of the host (an operator) that starts and ends on one thread. GPU work belongs to
 the ranges that adopt it (:mod:`cutrace.trace.ranges`), inside them to the ranges that are open on its launching thread
-when the launching call begins, and inside those to the ranges in which its graph node was created. Work outside of all
+when the launching call starts, and inside those to the ranges in which its graph node was created. Work outside of all
 ranges, and work whose call was not recorded, is directly below the root. Equal paths of all threads and processes are
 one frame.
 """

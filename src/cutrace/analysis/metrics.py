@@ -470,8 +470,8 @@ def _api_time(calls: np.ndarray) -> int:
 
 
 def _latencies(index: Index, kernels: WorkRows) -> np.ndarray:
-    """For each call, the time from its begin to the start of the first kernel that it launched (ns; negative if
-    CUPTI's clocks disagree)."""
+    """For each call, the time from its start to the start of the first kernel that it launched (ns; negative if CUPTI's
+    clocks disagree)."""
     known = kernels[kernels.timed & (kernels.call >= 0)]
     start = known.rows["start"].astype(np.int64)
     order = np.argsort(start, kind="stable")
@@ -577,7 +577,7 @@ def _lacking(process: Process) -> Iterator[str]:
 
 
 def _losses(trace: Trace, window: Window, processes: set[int]) -> Iterator[str]:
-    """Losses counted since the window began. A loss is counted when it is noticed, which is after it happens."""
+    """Losses counted since the window started. A loss is counted when it is noticed, which is after it happens."""
     rows = trace.losses
     if not len(rows):
         return

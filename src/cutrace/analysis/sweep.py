@@ -1,6 +1,6 @@
 """Sweep over one process of a capture in the order of time, in batches of some hundred thousand rows.
 
-A batch has the rows of each table that begin in an interval (:mod:`cutrace.trace.ordered`).
+A batch has the rows of each table that start in an interval (:mod:`cutrace.trace.ordered`).
 
 GPU work has the API call that launched it (:mod:`cutrace.trace.launches`), unless a million later calls were seen.
 """
@@ -24,7 +24,7 @@ from ..trace.ranges import RANGE_TABLES, Ranges, RangesBy
 
 # Approximate rows of a batch.
 _BATCH_ROWS = 1 << 17
-# The error of the clocks of host and GPU (ns): work may seem to begin this much before its call.
+# The error of the clocks of host and GPU (ns): work may seem to start this much before its call.
 _CLOCK_ERROR = 10_000_000
 # The fields that identify a stream, with their types.
 _STREAM = (("device", np.uint16), ("context", np.uint16), ("stream", np.uint32))

@@ -22,7 +22,7 @@ _MOST_PARTS = 1_000_000
 def windows(trace: Trace) -> tuple[Window, ...]:
     """The tests of a capture in the order of their start. A repeated name is another run of that test.
 
-    A test without an end mark ends where the next test of its process begins, or with the capture; it is not complete.
+    A test without an end mark ends where the next test of its process starts, or with the capture; it is not complete.
     Raises :class:`cutrace.CutraceError` if tests overlap too much.
     """
     marks = _marks(trace)

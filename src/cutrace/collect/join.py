@@ -338,7 +338,7 @@ def _has_window(part: Path) -> bool:
 
 
 def started(path: Path) -> int:
-    """When the process of a file began to record (ns of BOOTTIME), 0 when unknown. Reads only the first block, the
+    """When the process of a file started to record (ns of BOOTTIME), 0 when unknown. Reads only the first block, the
     process block."""
     try:
         with path.open("rb") as file:

@@ -125,8 +125,8 @@ class Collector:
     def stacks(self, calls: str) -> None:
         """Record the Python stacks of calls of these groups (``"sync,alloc,copy,launch"``) from now on; "" ends that.
 
-        If CUPTI does not record yet, it begins with the recording of GPU activity. The recording needs the option
-        ``stacks=later``. Raises :class:`CutraceError` for another recording and for an unknown group.
+        If CUPTI does not record yet, this starts when the recording of GPU activity does. The recording needs the
+        option ``stacks=later``. Raises :class:`CutraceError` for another recording and for an unknown group.
         """
         self._check(self._library.cutrace_stacks(calls.encode()))
 

@@ -60,7 +60,7 @@ class StandbyProcess:
     :param cuda: whether it has initialised CUDA.
     :param recorded_by: ``attach``, or ``program`` for a recording that the program itself started; None for none.
     :param attached_pid: the process that attached to it.
-    :param recording_since: when the attached process began to record (s, Unix time).
+    :param recording_since: when the attached process started to record (s, Unix time).
     :param rows: rows written by this recording so far.
     :param bytes: bytes written by this recording so far.
     """

@@ -34,7 +34,7 @@ _UNUSED = {
     "nested": ("id", "id text", "id2", "s", "bp"),
     "asynchronous": ("s", "bp"),
 }
-#: Begins and ends of both kinds of asynchronous slices.
+#: Begin and end events of both kinds of asynchronous slices.
 _ASYNC_BEGINS = b"bS"
 _ASYNC_ENDS = b"eF"
 _ASYNCHRONOUS = 5
@@ -213,7 +213,7 @@ class Generic:
         self._timeline.leave_arguments(kept)
         return outcome
 
-    # Begins and ends
+    # Begin and end events
 
     def _nested(self, events: Events) -> None:
         self._wait(events, self._begun)
@@ -222,7 +222,7 @@ class Generic:
         self._wait(events, self._async)
 
     def _wait(self, events: Events, waiting: list[np.ndarray]) -> None:
-        """Keep begins and ends until they are matched. They are accounted for then."""
+        """Keep begin and end events until they are matched. They are accounted for then."""
         kept, time, outcome = self._timeline.starts(events)
         rows = np.zeros(len(kept), _OPEN)
         rows["time"] = time
@@ -278,7 +278,7 @@ class Generic:
     def _slices_of(
         self, rows: np.ndarray, keys: list[np.ndarray], begins: np.ndarray, kind: int
     ) -> None:
-        """Write slices of begins and ends. Events match only if they are equal in the columns ``keys``."""
+        """Write slices from begin and end events. Events match only if they are equal in the columns ``keys``."""
         columns = [np.ascontiguousarray(column, np.int64) for column in keys]
         numbers, _ = Keys(len(keys)).ids(columns)
         starts, ends, without = match_begin_end(numbers, rows["time"], begins)
@@ -403,7 +403,7 @@ class Generic:
         )
 
     def _with_end(self, arguments: np.ndarray, of_end: np.ndarray) -> np.ndarray:
-        """Arguments of begins with the arguments of the ends added."""
+        """Arguments of begin events with the arguments of the end events added."""
         text_of = self._timeline.one_text
         return self._combined(
             arguments,

@@ -92,7 +92,7 @@ class PerfettoImporter:
     description = "a Perfetto trace"
 
     def recognizes(self, source: SourceFile) -> bool:
-        """Whether the source begins with packets of a trace."""
+        """Whether the source starts with packets of a trace."""
         return PerfettoReader.begins(source.head)
 
     def read(self, source: SourceFile, out: Import) -> None:

@@ -119,7 +119,7 @@ class ArrowTables(Tables):
 
 @dataclass(frozen=True)
 class _File:
-    """A table: a Parquet file, an Arrow file, or an Arrow stream that begins at an offset of a file."""
+    """A table: a Parquet file, an Arrow file, or an Arrow stream that starts at an offset of a file."""
 
     path: Path
     at: int = 0

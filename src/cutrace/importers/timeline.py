@@ -26,7 +26,7 @@ from .events import EventReader, Events, Flag
 #: Assigned ids fit into 31 bits, which some viewers need for threads.
 FIRST_MADE_UP = 2_000_000_000
 
-#: Row times must be above 0. If the first events of a file begin before _EARLIEST (ns), all times are shifted by a
+#: Row times must be above 0. If the first events of a file start before _EARLIEST (ns), all times are shifted by a
 #: multiple of _SHIFT. Times before _ABSURD are errors.
 _EARLIEST = 10**9
 _SHIFT = 10**15
@@ -78,18 +78,19 @@ def sums(values: np.ndarray, groups: np.ndarray, count: int) -> list[int]:
 def match_begin_end(
     keys: np.ndarray, times: np.ndarray, begins: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Match begins and ends: an end matches the last open begin of its key.
+    """Match begin and end events: an end event matches the last open begin event of its key.
 
     ``keys`` (a number, such as a thread), ``times`` and ``begins`` (bool) have one entry an event; events of the same
-    time keep their order. Returns indices: of the begins, of the end of each begin (-1 where there is none), and of the
-    ends without a begin. The indices have no particular order.
+    time keep their order. Returns indices: of the begin events, of the end event of each (-1 where there is none), and
+    of the end events without a begin event. The indices have no particular order.
     """
     order = np.lexsort((times, keys))
     steps = np.where(begins[order], 1, -1)
     depth = np.cumsum(steps)  # earlier keys shift all depths of a key equally
     keys = keys[order]
     level = np.where(begins[order], depth, depth + 1)
-    # Within one level of one key, begins and ends alternate: an end that does not follow a begin is the first.
+    # Within one level of one key, begin and end events alternate: an end event that does not follow a begin event is
+    # the first.
     nested = np.lexsort((level, keys))
     order = order[nested]
     keys = keys[nested]

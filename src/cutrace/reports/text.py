@@ -340,8 +340,8 @@ def _joined(label: str, facts: Sequence[str], width: int) -> str:
 
 
 def _wrapped(label: str, text: str, width: int) -> list[str]:
-    """A labelled text in lines of this width. Reasons begin with a count; continuation lines are aligned with the words
-    after it."""
+    """A labelled string in lines of this width. Reasons start with a count; continuation lines are aligned with the
+    words after it."""
     count = re.match(r" *[\d,]*  ", text)
     if count:
         label += count[0]

@@ -158,7 +158,7 @@ u32 line: line in that file, from 1; 0 when unknown
 string name: name in the source
 string category: category in the source, 0 for none
 """
-# A table begins with its name, its number and its meaning. A line without a type names fields of _SHARED.
+# A table starts with its name, its number and its meaning. A line without a type names fields of _SHARED.
 _TABLES = """kernels 16: Kernels as the GPU ran them.
     start end correlation
     launch launch: launch configuration: name, grid, block, registers, ...
@@ -204,7 +204,7 @@ nvtx_ranges 20: NVTX ranges, push/pop and start/end.
     u16 depth: number of push/pop ranges of the same thread and domain around this one
     u8 kind: 0 push/pop, 1 start/end
     u8 payload_type: nvtxPayloadType_t: 0 none, 1 u64, 2 i64, 3 f64, 4 u32, 5 i32, 6 f32
-    u16 flags: 1: still open when the capture ended (end is 0), 2: began before the file's window, 4: went on after it
+    u16 flags: 1: still open when the capture ended (end is 0), 2: started before the file's window, 4: went on after it
     string arguments: fields of the extended payloads, as a JSON object; 0 for none
 
 nvtx_marks 21: NVTX marks.
@@ -483,7 +483,7 @@ device_functions 57: Functions of loaded modules (on request).
 graph_nodes 58: Where nodes of CUDA graphs were created, each written before the first row of its work.
     u64 created (ns): when the node or the original of its copies was created, on the BOOTTIME clock
     graph_node
-    u64 original: id of the node at the beginning of the chain of copies, 0 when the node is no copy
+    u64 original: id of the first node in the chain of copies, 0 when the node is no copy
     string ranges: names of the NVTX ranges around the creation, outermost first, as a JSON array; 0 for none
     thread process
 

@@ -23,11 +23,11 @@ _LEAST_READING = 1_000
 _FEWEST = 3
 #: The smallest unexplained difference of leads (ns) that means that the wall clock was set.
 STEP = 1_000_000
-# Larger offsets (146 years in ns) come from wrong snapshots.
+# Offsets larger than this (146 years in ns) come from wrong snapshots.
 _FARTHEST = 1 << 62
 
 
-#: Sentences for files on clocks that cannot be related, by what happened to their times.
+#: Sentences for files on clocks that cannot be related, depending on what was done to their times.
 MOVED = "a file without clock snapshots was moved in time to start with the first file: --clock keep keeps its times"
 KEPT = "a file has the times of its own clock, not of the first file's: --clock align aligns it"
 
@@ -149,7 +149,8 @@ def alignments(
 
     ``snapshots`` has rows of ``clocks`` for each boot, in the order of the file, and ``begins`` the first time (ns) of
     boots with records. The reference is the first boot; if records of another boot would then have negative times, it
-    is the boot that is earliest on the wall clock. A boot without snapshots begins when the reference begins.
+    is the boot that is earliest on the wall clock. A boot without snapshots is moved to start when the reference
+    starts.
     """
     leads = {boot: lead(rows) for boot, rows in snapshots.items()}
     reference = next(iter(leads))

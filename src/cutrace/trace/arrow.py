@@ -89,8 +89,8 @@ def dictionary(
     indices: np.ndarray,
     nothing: np.ndarray,
 ) -> Any:
-    """A dictionary array from indices into ``texts``, which may repeat a string. ``nothing`` marks the strings that are
-    null."""
+    """A dictionary array from indices into ``texts``. ``texts`` may repeat a string. ``nothing`` marks the strings that
+    are null."""
     pa = pyarrow()
     known: dict[str, int] = {}
     codes = [known.setdefault(text, len(known)) for text in texts]
@@ -108,7 +108,7 @@ def _extra(
     doc: str,
     **metadata: str,
 ) -> Any:
-    """A column beside those of the fields, as a field of an Arrow schema."""
+    """A column that is not a field of the table, as a field of an Arrow schema."""
     return pyarrow().field(name, kind, metadata={**metadata, "doc": doc})
 
 
@@ -179,7 +179,7 @@ def _created_in(trace: Trace, name: str, rows: np.ndarray) -> Any:
 
 
 def _nccl_fields() -> list[Any]:
-    """The columns of what is known about calls of NCCL."""
+    """The columns about calls of NCCL."""
     pa = pyarrow()
     text = pa.dictionary(pa.int32(), pa.string())
     number = pa.int64()
@@ -246,7 +246,7 @@ def _flat(fields: dict[str, Any]) -> dict[str, Any]:
             if suffix:
                 whole += f".{suffix}"
             while whole in flat:
-                whole += "'"  # a field outside of the object has this name
+                whole += "'"  # another field has this name
             flat[whole] = member
     return flat
 
@@ -276,7 +276,7 @@ def _payload_column(values: list[Any], indices: np.ndarray) -> Any:
 
 
 def _finite_or_float(value: Any) -> Any:
-    """The value, where the name of a number that is not finite becomes the number."""
+    """The value. The name of a number that is not finite is replaced by the number."""
     if value in _NOT_FINITE:
         return float(value)
     return value
@@ -356,7 +356,7 @@ def processes_schema() -> Any:
             _extra("pid", number, "process id"),
             _extra("name", text, "name of the program, or of the imported process"),
             _extra("rank", number, "number among the processes of the program"),
-            _extra("local_rank", number, "number among those of the machine"),
+            _extra("local_rank", number, "number among the processes of the machine"),
             _extra("world_size", number, "number of processes of the program"),
             _extra("job", text, "name of the job"),
             _extra("host", text, "name of the host"),
@@ -393,7 +393,7 @@ def processes(trace: Trace) -> Any:
 
 
 def _text(text: str) -> str:
-    """Text of a process description; lone surrogates are replaced."""
+    """A string of a process description. Lone surrogates are replaced."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -17,7 +17,8 @@ Interval = tuple[int, int]
 
 
 def sentences(processes: Sequence[Process], end: int) -> Iterator[str]:
-    """A sentence for each capture range. ``end`` is that of the trace, for windows whose process was killed inside."""
+    """A sentence for each capture range. ``end`` is the end of the trace; it ends windows in which the process was
+    killed."""
     of_ranges: dict[str, list[Process]] = {}
     for process in processes:
         if process.capture_range:
@@ -42,8 +43,8 @@ def sentences(processes: Sequence[Process], end: int) -> Iterator[str]:
 
 
 def unrecorded(processes: Iterable[Process]) -> list[Interval]:
-    """The times between windows in which no process was recorded, in order. None where a process has no capture
-    range."""
+    """The times between windows in which no process was recorded, in order. The list is empty if a process has no
+    capture range."""
     recorded: list[Interval] = []
     for process in processes:
         if not process.capture_range:

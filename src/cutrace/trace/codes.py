@@ -66,7 +66,7 @@ class KernelCode:
 class CodesOfKernel:
     """The machine code of the launches of one kernel name.
 
-    ``codes`` certainly ran. ``candidates`` are those that may have run in launches whose code is not known;
+    ``codes`` certainly ran. ``candidates`` are the codes that may have run in launches whose code is not known;
     ``unknown`` says that there were such launches.
     """
 
@@ -131,7 +131,7 @@ class KernelCodes:
         return self.by_name(demangle)
 
     def by_name(self, name_of: Callable[[str], str]) -> dict[str, CodesOfKernel]:
-        """The codes of the launched kernels, by what ``name_of`` returns for their mangled names."""
+        """The codes of the launched kernels, by the name that ``name_of`` makes of their mangled names."""
         used: set[tuple[int, int]] = set()
         for rows in self._trace.blocks("kernels"):
             used |= _launches(rows)
@@ -140,7 +140,7 @@ class KernelCodes:
     def of_kernels(
         self, kernels: np.ndarray, name_of: Callable[[str], str]
     ) -> dict[str, CodesOfKernel]:
-        """The same of these rows of the table ``kernels`` alone."""
+        """The result of :meth:`by_name` for these rows of the table ``kernels`` alone."""
         return self._by_name_of(_launches(kernels), name_of)
 
     def _by_name_of(

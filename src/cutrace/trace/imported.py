@@ -69,7 +69,8 @@ class Imported:
 
 
 def imported(process: int, info: dict[str, Any]) -> Imported | None:
-    """The import that the description of a process holds, None when there is none. Nothing in it has a certain type."""
+    """The import that the description of a process holds, None when there is none. Values in the description may have
+    any type."""
     entry = info.get("import")
     if entry is None:
         return None

@@ -23,7 +23,7 @@ class Intervals:
 
     @classmethod
     def union(cls, start: np.ndarray, end: np.ndarray) -> Intervals:
-        """The moments of any intervals. Those that end when they start, or before, have none."""
+        """The moments of any intervals. An interval that ends when it starts, or before, has none."""
         lasting = start < end
         start = start[lasting]
         end = end[lasting]
@@ -42,7 +42,7 @@ class Intervals:
 
     @property
     def length(self) -> int:
-        """How long (ns) all of them last."""
+        """How long (ns) all intervals last together."""
         lengths = self.end - self.start
         return int(lengths.sum())
 
@@ -89,7 +89,7 @@ class GrowingIntervals:
         self._loose = 0
 
     def add(self, start: np.ndarray, end: np.ndarray) -> None:
-        """Add intervals (ns); those that end when they start, or before, have no moments."""
+        """Add intervals (ns). An interval that ends when it starts, or before, has no moments."""
         self._starts.append(start)
         self._ends.append(end)
         self._loose += len(start)

@@ -1,12 +1,12 @@
-"""Which API call launched which GPU work. All that joins calls and work asks here.
+"""Which API call launched which GPU work. All code that joins calls and work uses this module.
 
 Work has the correlation id of its call, among the calls of its process; id 0 stands for an unknown call. A runtime call
-and the driver calls inside it share an id: the outermost call, which begins first, is the launch.
+and the driver calls inside it share an id: the outermost call, which starts first, is the launch.
 
-:class:`Launches` answers for a trace: :meth:`~Launches.outermost` has the call of any work, with all calls in memory,
-:meth:`~Launches.ids` the calls of some work, :meth:`~Launches.divided` those inside and outside of something, and
-:meth:`~Launches.of` those of work that is read in step with them, in bounded memory. :class:`LaunchTimes` says which
-intervals contain a launch.
+:class:`Launches` has the calls of a trace. :meth:`~Launches.outermost` finds the call of any work, with all calls in
+memory. :meth:`~Launches.ids` returns the ids of the calls of some work, :meth:`~Launches.divided` the ids of calls
+inside and outside of something. :meth:`~Launches.of` finds the calls of work that is read in step with them, in bounded
+memory. :class:`LaunchTimes` says which intervals contain a launch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REMEMBERED_BITS = 20
 class LaunchCalls:
     """The launching API call of each row of GPU work: ``start`` and ``end`` (ns), ``thread`` and ``function``. All are
     0 where ``known`` is False. ``owner`` is the set of nests of ``ranges`` that the call is in, and ``how`` says how
-    (:class:`cutrace.trace.ranges.Ranges`); without ranges it is in none."""
+    (:class:`cutrace.trace.ranges.Ranges`). Without ranges, the call is in no nest."""
 
     ranges: Ranges
     known: np.ndarray
@@ -53,7 +53,7 @@ class LaunchCalls:
 
 
 class NewestCalls:
-    """The newest ``2**bits`` calls of one process. ``ranges`` says whose ranges the calls are in; ranges have to be
+    """The newest ``2**bits`` calls of one process. ``ranges`` finds the ranges that the calls are in. Ranges have to be
     added to it before the calls in them."""
 
     def __init__(self, bits: int, ranges: Ranges | None = None) -> None:
@@ -62,7 +62,8 @@ class NewestCalls:
         self._ranges = ranges or Ranges()
 
     def add(self, calls: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Add rows of ``api_calls``: an array, or columns by name. Returns their owners, and how they own."""
+        """Add rows of ``api_calls``: an array, or columns by name. Returns the owner of each call, and how it owns the
+        call."""
         thread = calls["thread"]
         owner, how = self._ranges.owners(thread, calls["start"])
         self.kept.add(
@@ -105,7 +106,7 @@ class CallBlocks(NewestCalls):
         self._unread = deque(sorted(infos, key=lambda info: info.first_time))
 
     def steps(self, until: int) -> Iterator[tuple[int, list[BlockInfo]]]:
-        """The calls that begin before ``until``, in steps. A step is a time, and the blocks to :meth:`read` before
+        """The calls that start before ``until``, in steps. A step is a time, and the blocks to :meth:`read` before
         looking up work that starts before that time. The last time is ``until``."""
         blocks: list[BlockInfo] = []
         while self._unread and self._unread[0].first_time < until:
@@ -116,7 +117,7 @@ class CallBlocks(NewestCalls):
         yield until, blocks
 
     def read_until(self, until: int) -> None:
-        """Read the calls that begin before ``until``."""
+        """Read the calls that start before ``until``."""
         for _, blocks in self.steps(until):
             for info in blocks:
                 self.read(info)
@@ -131,7 +132,7 @@ class CallBlocks(NewestCalls):
         self.added(rows, *self.add(rows))
 
     def added(self, rows: np.ndarray, owner: np.ndarray, how: np.ndarray) -> None:
-        """Note calls that were read, their owners, and how they own."""
+        """Note calls that were read, the owner of each, and how it owns the call."""
 
 
 class ProcessIds:
@@ -142,7 +143,8 @@ class ProcessIds:
         self.keys = _sorted(parts, np.uint64)
 
     def has(self, process: Any, ids: np.ndarray) -> np.ndarray:
-        """A mask of the ids that are in the set. ``process`` is that of all ids, or of each."""
+        """A mask of the ids that are in the set. ``process`` is one process for all ids, or an array with one for each
+        id."""
         wanted = _keys(process, ids)
         if not len(wanted):
             return np.zeros(0, bool)
@@ -154,8 +156,8 @@ class ProcessIds:
 
 @dataclass(frozen=True)
 class OwnedCalls:
-    """Rows of ``api_calls`` of one ``process``. ``nests`` are those that the calls are in: pairs of an index of a row,
-    and a nest, as :meth:`Ranges.members`; None if ranges do not matter."""
+    """Rows of ``api_calls`` of one ``process``. ``nests`` are the nests that the calls are in: pairs of an index of a
+    row, and a nest, as :meth:`Ranges.members`; None if ranges do not matter."""
 
     process: int
     rows: np.ndarray
@@ -189,8 +191,9 @@ class Launches:
     def divided(
         self, inside: Callable[[OwnedCalls], np.ndarray], by: RangesBy | None
     ) -> tuple[ProcessIds, ProcessIds]:
-        """The ids of the calls that are ``inside``, which returns a mask, and of the others. ``by`` is None if ranges
-        do not matter. Ids of calls on both sides are in the first set if the outermost call is inside."""
+        """The ids of the calls that are ``inside``, and of the other calls. ``inside`` returns a mask of calls. ``by``
+        is None if ranges do not matter. An id with calls on both sides is in the first set if its outermost call is
+        inside, else in the second set alone."""
         here = []
         away = []
         for calls in self._owned(by):
@@ -231,7 +234,7 @@ def _outermost_is_away(
     inside: Callable[[OwnedCalls], np.ndarray],
     keys: np.ndarray,
 ) -> np.ndarray:
-    """Those of some keys whose outermost call is not inside."""
+    """The keys whose outermost call is not inside."""
     first: dict[int, tuple[int, bool]] = {}
     for calls in owned:
         all_keys = _keys(calls.process, calls.rows["correlation"])
@@ -304,7 +307,7 @@ class LaunchTimes:
             numbers = distinct(threads).tolist()
             for number, at in zip(numbers, by_value(threads, numbers), strict=True):
                 of_threads.setdefault(number, []).append(starts[at])
-        #: By thread, the times of its launches, ascending; those of unknown threads under None.
+        #: By thread, the times of its launches, ascending. Launches of unknown threads are under None.
         self._of: dict[int | None, np.ndarray] = {}
         for thread, times in of_threads.items():
             self._of[thread] = _sorted(times, np.int64)
@@ -314,8 +317,8 @@ class LaunchTimes:
     def inside(
         self, starts: np.ndarray, ends: np.ndarray, threads: np.ndarray | None
     ) -> np.ndarray:
-        """A mask of the intervals (ns, start <= t < end) with a launch of their thread inside; for thread 0, or without
-        ``threads``, of any thread."""
+        """A mask of the intervals (ns, start <= t < end) with a launch of their thread inside. For thread 0, or without
+        ``threads``, a launch of any thread counts."""
         mask = np.zeros(len(starts), bool)
         starts = starts.astype(np.int64)
         ends = ends.astype(np.int64)
@@ -337,7 +340,7 @@ def _keys(process: Any, ids: Any) -> np.ndarray:
 
 
 def _among(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """A mask of the wanted that are among the keys, which ascend."""
+    """A mask of the wanted keys that are among ``keys`` (ascending)."""
     if not len(keys):
         return np.zeros(len(wanted), bool)
     if len(keys) > 1:

@@ -29,7 +29,7 @@ _SIZES = ("Message size [bytes]", "Bytes")
 class NcclCall(NamedTuple):
     """The known fields of a call; None where the payload has no such field.
 
-    ``rank`` is that of the caller in the communicator. ``bytes`` is the size of the message as NCCL counts it.
+    ``rank`` is the rank of the caller in the communicator. ``bytes`` is the size of the message as NCCL counts it.
     """
 
     communicator: int | None = None
@@ -86,7 +86,8 @@ class NcclCalls:
         return None
 
     def _distinct(self, rows: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The distinct process, thread and payload of NCCL's rows, their index by such row, and a mask of the rows."""
+        """The distinct combinations of process, thread and payload in NCCL's rows; for each such row the index of its
+        combination; and a mask of these rows."""
         is_call = np.zeros(len(rows), bool)
         if self._domain is not None:
             is_call = (rows["domain"] == self._domain) & (rows["arguments"] != 0)

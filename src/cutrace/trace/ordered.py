@@ -1,8 +1,8 @@
 """Rows of several tables in the order of time, with bounded memory.
 
 Blocks come in the order of their completion, and their rows in any order. A block is read when the time reaches it and
-stays in memory until all of its rows were taken. If too many blocks are in memory, those whose remaining rows start
-latest are dropped and read again later.
+stays in memory until all of its rows were taken. If too many blocks are in memory, the blocks whose remaining rows
+start latest are dropped and read again later.
 
 :class:`Ordered` has the rows of tables of a trace. :class:`BlockOrder` is the same for blocks of any source.
 """
@@ -33,7 +33,7 @@ _MANY = 1 << 30
 
 
 class TimedSource(Protocol):
-    """What a block is read from. ``first_time`` is the start of its first row (ns)."""
+    """The source of a block. ``first_time`` is the start of its first row (ns)."""
 
     @property
     def first_time(self) -> int: ...
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of a window, and of what stays in memory for later windows, in bytes and blocks."""
+    """The size of a window, and of the blocks that stay in memory for later windows, in bytes and blocks."""
 
     window_bytes: int
     window_blocks: int = _MANY
@@ -91,11 +91,11 @@ class BlockOrder(Generic[S, T]):
     """Blocks whose rows are taken in windows of time.
 
     ``read`` returns the starts of a block's rows and its content, or None if it has no rows; it is called again for a
-    block that was dropped. A window begins where the one before ended. :meth:`fill` reads its blocks, and
+    block that was dropped. A window starts where the one before ended. :meth:`fill` reads its blocks, and
     :meth:`advance` ends it.
 
-    A source can say a later time than that of its first row. With ``apart``, such a block is set apart, to be taken
-    from the start by :meth:`left_over`. Otherwise its early rows are taken late.
+    The ``first_time`` of a source can be later than its first row. With ``apart``, such a block is set apart, and
+    :meth:`left_over` starts with it again. Otherwise its early rows are taken late.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class BlockOrder(Generic[S, T]):
             size += self._waiting[0].source.payload_size
             self._read_next()
         if self.next_time <= self.begin and self.live:
-            # Many blocks begin at one time, which is taken in parts.
+            # Many blocks start at one time, so this time is taken in parts.
             return self.begin + 1
         return max(self.next_time, self.begin)
 
@@ -176,11 +176,11 @@ class BlockOrder(Generic[S, T]):
         self.begin = until
 
     def release(self) -> None:
-        """Forget the blocks in memory, all of whose rows were taken. The window begins where it did."""
+        """Forget the blocks in memory. All of their rows must have been taken. The start of the window stays."""
         self.live = []
 
     def left_over(self) -> BlockOrder[S, T] | None:
-        """The blocks that were set apart, to be taken from the start; None if there are none."""
+        """A new order of the blocks that were set apart, from their first rows; None if there are none."""
         if not self._late:
             return None
         rest: BlockOrder[S, T] = BlockOrder((), self._read, self._limits, apart=True)
@@ -225,7 +225,7 @@ class MergeByTime:
             self.start = self.start.take(self._order)
 
     def column(self, dtype: npt.DTypeLike, parts: Sequence[np.ndarray]) -> np.ndarray:
-        """A column of the merged rows, from those of the parts."""
+        """A column of the merged rows, from the columns of the parts."""
         if not parts:
             return np.zeros(0, dtype)
         column = np.concatenate(parts, dtype=dtype, casting="unsafe")

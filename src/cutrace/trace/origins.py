@@ -17,8 +17,8 @@ from .rows import LATEST, changes, spanned
 if TYPE_CHECKING:
     from .trace import Trace
 
-#: Numbers of work outside of graphs, and of work of nodes whose creation was not recorded. Further numbers are those of
-#: nodes and of paths.
+#: Numbers for work outside of graphs, and for work of nodes whose creation was not recorded. The numbers of nodes and
+#: of paths follow.
 OUTSIDE = 0
 UNRECORDED = 1
 #: The tables with work of graph nodes, and the field that leads to the node.
@@ -51,9 +51,9 @@ class Origins:
     """The recorded creations of the graph nodes of a trace.
 
     A *path* is the names of the NVTX ranges around a creation, outermost first; ``paths`` has the distinct ones by
-    number. Paths :data:`OUTSIDE` and :data:`UNRECORDED` are empty, as is that of a node created outside of all ranges.
-    ``path_of`` maps the numbers of nodes (:meth:`nodes`) to paths, ``created`` to the times of their creation (ns, 0 if
-    unknown).
+    number. Paths :data:`OUTSIDE` and :data:`UNRECORDED` are empty. The path of a node created outside of all ranges is
+    empty, too. ``path_of`` maps the numbers of nodes (:meth:`nodes`) to paths, ``created`` to the times of their
+    creation (ns, 0 if unknown).
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -126,8 +126,8 @@ class Origins:
 
     @cached_property
     def levels(self) -> tuple[np.ndarray, list[str]]:
-        """The beginnings of paths: their number by path and depth, 0 beyond the end of the path; and by number the name
-        of their last range."""
+        """Number the distinct starts of paths. Returns the number by path and depth, 0 beyond the end of the path; and
+        by number the name of its last range."""
         known: dict[tuple[str, ...], int] = {}
         deepest = max(map(len, self.paths))
         numbers = np.zeros((len(self.paths), deepest), np.uint32)
@@ -159,8 +159,8 @@ class Origins:
         return numbers.reshape(-1).astype(np.uint32), creations
 
     def _functions(self, process: int) -> np.ndarray:
-        """The API function (an id) that created each node of a process, 0 if unknown. Of nested calls it is the
-        outermost."""
+        """The API function (an id) that created each node of a process, 0 if unknown. If calls are nested, it is the
+        outermost one."""
         start, end = self._edges[process : process + 2].tolist()
         rows = self._rows[start:end]
         functions = np.zeros(len(rows), np.int64)
@@ -169,7 +169,7 @@ class Origins:
         order = np.lexsort((rows["created"], rows["thread"]))
         nodes = rows[order]
         calls = self._creating_calls(process, nodes)
-        # An outer call begins before those in it, or ends after them. It is assigned last, so that it stays.
+        # An outer call starts before the calls in it, or ends after them. It is assigned last, so that it stays.
         inner_last = np.lexsort((calls["end"], -calls["start"]))
         calls = calls[inner_last]
         created = order[spanned(calls["first"], calls["last"])]
@@ -204,7 +204,7 @@ class Origins:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """The names in a string of ``graph_nodes``, which is a JSON array; a string that is not one is a name."""
+    """The names in a string of ``graph_nodes``, which is a JSON array; a string that is not an array is one name."""
     try:
         names = json.loads(text or "[]")
     except (ValueError, RecursionError):

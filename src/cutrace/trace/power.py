@@ -10,15 +10,15 @@ from .trace import Trace
 # Rows of `environment` with the power (mW) in the lower half of their values.
 _POWER = 3
 _LOWER_HALF = np.uint64(0xFFFFFFFF)
-# Samples that are this many times as far apart as most are, have a gap between them.
+# There is a gap between samples whose distance is more than this many times the usual one.
 _GAP = 3
 
 
 class Power:
-    """The power of each GPU of a trace over time. It is that of the whole GPU, whichever process reads it."""
+    """The power of each GPU of a trace over time. It is the power of the whole GPU, whichever process reads it."""
 
     def __init__(self, trace: Trace) -> None:
-        # By process and device, and by what they are one GPU.
+        # The UUID by process and device. Equal UUIDs are one GPU.
         self._gpus: dict[tuple[int, int], bytes] = {}
         for row in trace.devices:
             uuid = bytes(row["uuid"])
@@ -40,7 +40,7 @@ class Power:
     def joules(
         self, process: int, device: int | None, start: np.ndarray, end: np.ndarray
     ) -> list[float | None]:
-        """The energy (J) that a GPU of a process takes in each window from ``start`` to ``end`` (ns); None for those
+        """The energy (J) that a GPU of a process takes in each window from ``start`` to ``end`` (ns); None for windows
         that the samples do not cover."""
         energies: list[float | None] = [None] * len(start)
         if device is None:
@@ -82,7 +82,7 @@ class _Samples:
         self._gaps = Intervals.union(before[wide], after[wide])
 
     def cover(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """A mask of the windows that are between the first and the last sample, and meet no gap."""
+        """A mask of the windows that are between the first and the last sample, and touch no gap."""
         first = self._times[0]
         last = self._times[-1]
         covered: np.ndarray = (start >= first) & (end <= last)

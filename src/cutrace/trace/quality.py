@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Tables of GPU work that API calls launch.
 GPU_WORK = ("kernels", "memcpys", "memsets", "graph_launches")
 
-# Losses of what the program or its user left out: ranges without their other end, and rows before those asked for.
+# Losses that the program or its user caused: ranges without their other end, and rows older than the rows to keep.
 _INTENDED = ("nvtx_open", "nvtx_unmatched_pop", "let_go")
 
 
@@ -83,9 +83,10 @@ class EarlyStart:
 class Quality:
     """What is missing or uncertain in a trace.
 
-    ``unknown`` counts, by table, the rows without known times (``Trace.unknown`` has them); ``never_ended`` those of
-    them that begin and never end. ``losses`` are not in the file, ``damage`` is in it and unreadable. ``incomplete``
-    has the indices of processes whose capture was not closed in order. ``notes`` are sentences of the collector.
+    ``unknown`` counts, by table, the rows without known times (``Trace.unknown`` has them); ``never_ended`` the rows
+    among these that start and never end. ``losses`` are not in the file, ``damage`` is in it and unreadable.
+    ``incomplete`` has the indices of processes whose capture was not closed in order. ``notes`` are sentences of the
+    collector.
     """
 
     unknown: dict[str, int]
@@ -102,7 +103,8 @@ class Quality:
 
     @property
     def lacks_records(self) -> bool:
-        """Whether records are missing that should be there: not so for ranges that never ended, and with ``--last``."""
+        """Whether records are missing that should be there. Ranges that never ended, and older rows with ``--last``, do
+        not count."""
         if self.damage:
             return True
         for loss in self.losses:
@@ -113,7 +115,7 @@ class Quality:
         return unknown > lasting
 
     def of(self, processes: Collection[int]) -> Quality:
-        """The quality of some processes. Damage and unknown times are not told by process, so they stay."""
+        """The quality of some processes. Damage and unknown times are not counted by process, so they stay."""
         chosen = set(processes)
         losses = [loss for loss in self.losses if loss.process in chosen]
         incomplete = chosen.intersection(self.incomplete)

@@ -1,9 +1,9 @@
-"""Which ranges a launch belongs to. All that finds the GPU work of a range asks here, so all give the same work.
+"""Which ranges a launch belongs to. All code that finds the GPU work of a range uses this module, so all results agree.
 
 Domains are independent of each other. In a domain, a launch at time t by thread T belongs to the innermost range of T
 with start <= t < end. A range without an end lasts to the end of its process. If T has no range of the domain open at
-t, the launch is adopted by the innermost range of the one thread of its process that has one open; if several threads
-have, it belongs to none. docs/concepts.md describes the rule.
+t, the launch is adopted by the innermost range of the only thread of its process that has one open. If several threads
+have one open, the launch belongs to none. docs/concepts.md describes the rule.
 
 The ranges around the innermost one contain the launch, too. So the answer in a domain is a thread. The ranges of a
 thread in a domain are a nest, and the answer for a launch is a set of nests: it is in all ranges of these nests that
@@ -23,20 +23,21 @@ from ..runbin.blocks import BlockInfo
 from ..runbin.layout import HOST_SLICE_KINDS
 from .rows import by_value, distinct, spanned, with_open
 
-#: How a launch belongs to ranges: to those of its own thread, to those of the only thread that has one open, or to
-#: none, because several threads have one open, or because no thread has. The first of these that holds in any domain.
+#: How a launch belongs to ranges: to ranges of its own thread (OWN), to ranges of the only thread that has one open
+#: (ADOPTED), or to no range, because several threads have one open (SEVERAL) or no thread has (NONE). The first of
+#: these that holds in any domain counts.
 OWN = RangeThreads.OWN
 ADOPTED = RangeThreads.ADOPTED
 SEVERAL = RangeThreads.SEVERAL
 NONE = RangeThreads.NONE
 
-#: Whether ranges adopt launches of other threads, or contain those of their own thread only.
+#: Whether ranges adopt launches of other threads, or contain launches of their own thread only.
 RangesBy = Literal["adopted", "own"]
 
 #: The tables with ranges.
 RANGE_TABLES = ("nvtx_ranges", "host_slices")
 
-#: Instead of a domain, for slices of the host that are no ranges.
+#: The domain of slices of the host that are no ranges.
 NO_DOMAIN = 0xFFFFFFFF
 
 _ANNOTATION = next(
@@ -46,8 +47,8 @@ _ANNOTATION = next(
 
 def are_ranges(table: str, rows: Any) -> np.ndarray:
     """A mask of the rows of a table of :data:`RANGE_TABLES` (an array, or columns by name) that are ranges: all NVTX
-    ranges, and the annotations on threads that stand for them in traces of other tools. The thread of a start/end range
-    is the one that started it."""
+    ranges, and the annotations on threads that stand for NVTX ranges in traces of other tools. A start/end range
+    belongs to the thread that started it."""
     if table == "nvtx_ranges":
         return np.ones(len(rows), bool)
     mask: np.ndarray = rows["kind"] == _ANNOTATION
@@ -90,7 +91,8 @@ class _Domain:
 
     def __init__(self, adopts: bool) -> None:
         self.threads = RangeThreads(adopts)
-        # Numbers for a set without this domain, a thread and how it owns; and by number, the set with the nest.
+        # Numbers for combinations of a set without this domain, a thread, and how the thread owns the launch; and by
+        # number, the set with the nest.
         self.keys = Keys(3)
         self.sets: list[int] = []
 
@@ -103,7 +105,7 @@ class Ranges:
         self._domains: dict[int, _Domain] = {}
         #: The distinct sets of nests by number. Set 0 is empty.
         self.sets: list[tuple[Nest, ...]] = [()]
-        # By set: for some of the sets, the nests of one set after another, and the index of the first one of each set.
+        # The nests of one set after another, for the sets so far; and by set, the index of its first nest.
         self._members = np.zeros(0, np.uint64)
         self._firsts = np.zeros(2, np.int64)
 
@@ -126,11 +128,12 @@ class Ranges:
     def owners(
         self, threads: np.ndarray, times: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The nests that each launch is in, as a number of :attr:`sets` (uint32), and how: :data:`OWN`,
+        """The nests that each launch is in, as an index into :attr:`sets` (uint32), and how: :data:`OWN`,
         :data:`ADOPTED`, :data:`SEVERAL` or :data:`NONE`.
 
-        All ranges that start up to the last of these times (ns) must have been added. Times of later calls may be
-        earlier, but a launch that is more than a million changes of ranges of a domain behind is in no range of it.
+        All ranges that start up to the last of these times (ns) must have been added. Later calls of this method may
+        have earlier times. But a launch is in no range of a domain if more than a million changes of its ranges are
+        later.
         """
         owner = np.zeros(len(threads), np.uint32)
         how = np.full(len(threads), NONE, np.uint8)
@@ -148,7 +151,7 @@ class Ranges:
         thread: np.ndarray,
         how: np.ndarray,
     ) -> np.ndarray:
-        """Sets with a nest of one more domain, where a thread owns the launch there."""
+        """The sets of launches, with the nest of one more domain if a thread owns the launch there."""
         keys, new = domain.keys.ids([owner, thread, how])
         for row in new.tolist():
             joined = int(owner[row])
@@ -189,7 +192,7 @@ class Ranges:
         self._members = np.array(numbers, np.uint64)
 
     def adopters(self) -> list[list[tuple[int, list[int]]]]:
-        """By set, the threads whose ranges adopt, each with the domains in which they do."""
+        """By set, the threads whose ranges adopt launches, each with the domains of these ranges."""
         found = []
         for of_set in self.sets:
             domains: dict[int, list[int]] = {}
@@ -201,8 +204,8 @@ class Ranges:
 
 
 class BlockRanges(Ranges):
-    """The ranges of one process, whose blocks ``infos`` are read in step with its calls. ``read`` returns the rows of a
-    block with known times, and the others."""
+    """The ranges of one process. Their blocks ``infos`` are read in step with the calls. ``read`` returns the rows of a
+    block with known times, and the other rows."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ def copied(rows: np.ndarray) -> np.ndarray:
 
 
 def changed(rows: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
-    """Rows with other values of some fields: a copy, or the same array without changes."""
+    """Rows with new values of some fields: a copy, or the same array if there are no new values."""
     if values:
         rows = copied(rows)
         for name, column in values.items():
@@ -78,7 +78,7 @@ OPEN_TABLES = ("nvtx_ranges", "host_slices")
 
 
 def never_ended(name: str, rows: np.ndarray) -> np.ndarray:
-    """A mask of the rows of a table that begin and never end."""
+    """A mask of the rows of a table that start and never end."""
     if name not in OPEN_TABLES:
         return np.zeros(len(rows), bool)
     start = rows["start"]
@@ -88,7 +88,7 @@ def never_ended(name: str, rows: np.ndarray) -> np.ndarray:
 
 
 def with_open(name: str, known: np.ndarray, unknown: np.ndarray) -> np.ndarray:
-    """The rows of a table with known times, and after them those that never end, whose end is the latest time.
+    """The rows of a table with known times, and then the rows that never end, with the latest time as their end.
     ``unknown`` are the rows without known times."""
     still_open = unknown[never_ended(name, unknown)]
     if not len(still_open):
@@ -129,7 +129,7 @@ def changes(*columns: np.ndarray) -> np.ndarray:
     return mask
 
 
-#: Python sorts so few values faster than NumPy.
+#: Python sorts up to this number of values faster than NumPy.
 _FEW_VALUES = 64
 
 
@@ -179,14 +179,14 @@ def spanned(first: np.ndarray, last: np.ndarray) -> np.ndarray:
     """The indices from ``first`` up to, but not including, ``last`` of each span, one span after another."""
     sizes = last - first
     places = np.cumsum(sizes) - sizes
-    # How far each span is from its place in the result.
+    # The difference between the indices of a span and their places in the result.
     shifts = first - places
     indices = np.arange(int(sizes.sum()))
     indices += np.repeat(shifts, sizes)
     return indices
 
 
-#: So many comparisons take less time than sorting.
+#: Up to this number of comparisons take less time than sorting.
 _FEW = 8
 
 

@@ -76,9 +76,9 @@ class Selection:
     """Conditions on the rows of a trace; None for no condition.
 
     ``start``, ``end`` (ns): rows that touch that time. ``processes``: indices. ``stretches``: GPU work and calls that
-    were launched in one of them, and other rows of the process that touch one; ``created`` adds work of graph nodes to
-    them, and its calls: a mask of the paths of ``Trace.origins`` in which it was created. With ``ranges`` the stretches
-    are ranges of threads, and :class:`.ranges.Ranges` decides which launches belong to them. ``devices`` and
+    were launched in one of them, and other rows of the process that touch one. ``created`` adds work of graph nodes and
+    its calls: it is a mask of the paths of ``Trace.origins`` in which the nodes were created. With ``ranges`` the
+    stretches are ranges of threads, and :class:`.ranges.Ranges` decides which launches belong to them. ``devices`` and
     ``streams``: pairs of a process and a device ordinal or stream id. ``kernels``: a mask of the launch configurations
     of the trace. ``tables``: names of tables, facts excluded.
     """
@@ -134,8 +134,8 @@ def refuse_empty(trace: Trace) -> NoReturn:
 def window(
     trace: Trace, start: Time | None = None, end: Time | None = None
 ) -> Selection | None:
-    """The selection of rows that touch the time from ``start`` to ``end``; None for the whole trace. Times are those of
-    :func:`cutrace.units.parse_moment`.
+    """The selection of rows that touch the time from ``start`` to ``end``; None for the whole trace. Times are given as
+    for :func:`cutrace.units.parse_moment`.
 
     Raises :class:`CutraceError` when the end is not after the start.
     """
@@ -169,8 +169,8 @@ class SelectedRows:
         return sorted(blocks, key=lambda info: info.offset)
 
     def block(self, info: BlockInfo) -> np.ndarray:
-        """The selected rows of one of :attr:`blocks`, those with unknown times last. The array is a read-only view of
-        the file where possible, else a copy."""
+        """The selected rows of one of :attr:`blocks`. Rows with unknown times are last. The array is a read-only view
+        of the file where possible, else a copy."""
         table = info.table or ""
         process = self._owner(info)
         known, unknown = self._trace.block(info)
@@ -181,7 +181,8 @@ class SelectedRows:
         return joined(TABLES[table], parts)
 
     def unchosen(self, info: BlockInfo, rows: np.ndarray) -> int:
-        """How many selected rows of a block no condition chose: conditions on GPU work keep the marks around tests."""
+        """How many selected rows of a block were not chosen by a condition: conditions on GPU work keep all marks
+        around tests."""
         if info.table != "nvtx_marks" or not self._selection.of_work:
             return 0
         return int(np.count_nonzero(rows["source"] == _CUTRACE_MARK))
@@ -210,7 +211,7 @@ class SelectedRows:
 
     @cached_property
     def _first(self) -> list[int]:
-        """For each process, the index of the first one with the same identity."""
+        """For each process, the index of the first process with the same identity."""
         known: dict[object, int] = {}
         processes = self._trace.processes
         return [known.setdefault(p.identity, p.index) for p in processes]
@@ -275,7 +276,7 @@ class SelectedRows:
         if table in GPU_WORK or table == "api_calls":
             # Work and calls count at their start, so that adjacent stretches share none.
             end = np.minimum(start, end)
-        # In other threads a range that adopts launches is around all that happens.
+        # A range that adopts launches may be around events of any thread.
         if self._selection.ranges == "adopted":
             threads = None
         else:
@@ -447,7 +448,7 @@ class SelectedRows:
 
     @cached_property
     def _launch_times(self) -> dict[int, LaunchTimes]:
-        """By process, when the selected work was launched; in a trace without calls, when it began."""
+        """By process, when the selected work was launched; in a trace without calls, when it started."""
         has_calls = bool(self._trace.count("api_calls"))
         times = defaultdict(list)
         for process, rows in self._rows(("api_calls",) if has_calls else GPU_WORK):
@@ -510,7 +511,7 @@ class _Stretches:
     """Stretches by process and nest, prepared for many lookups."""
 
     def __init__(self, stretches: tuple[Stretch, ...]) -> None:
-        # By process, thread and domain: their begins and ends.
+        # By process, thread and domain: the starts and ends of stretches.
         self._edges: dict[int, dict[tuple[int, int], np.ndarray]] = {}
         pairs = defaultdict(list)
         for s in stretches:
@@ -557,8 +558,8 @@ class _Stretches:
 
 
 def _touching(edges: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """A mask of the times that touch a stretch; ``edges`` are the begins and ends of stretches without overlaps."""
-    # Only the first one that ends after the start matters.
+    """A mask of the times that touch a stretch; ``edges`` are the starts and ends of stretches without overlaps."""
+    # Only the first stretch that ends after the start matters.
     start = start.astype(np.int64)
     end = end.astype(np.int64)
     begins = edges[:, 0]

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from ..runbin.blocks import BlockInfo
     from .trace import Trace
 
-#: The innermost frames in the text of a stack, and the longest text of a frame.
+#: The number of innermost frames in the string of a stack, and the longest string of a frame.
 _SHOWN_FRAMES = 8
 _LONGEST_PLACE = 160
 #: Blocks of ``call_stacks`` that are kept in memory, with sorted rows.
 _KEPT_BLOCKS = 32
-#: Paths that are not known by so many names at their ends are written in full.
+#: Paths that share this many names at their ends are written in full.
 _MOST_NAMES = 16
 
 
@@ -35,7 +35,7 @@ class _StackBlock(NamedTuple):
 
 
 class PythonFrame(NamedTuple):
-    """A frame: file, function and line ("" and 0 if unknown), and all of them as a short text."""
+    """A frame: file, function and line ("" and 0 if unknown), and all of them as a short string."""
 
     file: str
     function: str
@@ -111,7 +111,7 @@ class PythonStacks:
 
     @cached_property
     def alike(self) -> np.ndarray:
-        """For each stack the id of the first one that has equal frames, in any process."""
+        """For each stack, the id of the first stack with equal frames, in any process."""
         frames = self._trace.frames[["file", "function", "line"]]
         _, numbers = np.unique(frames, return_inverse=True)
         numbers = numbers.reshape(-1)  # the empty frame is the smallest one
@@ -139,7 +139,7 @@ class PythonStacks:
     # Strings
 
     def place(self, frame: int) -> str:
-        """A frame as text: ``ops.py:42 in fused_add``. The name of the file is as short as possible."""
+        """A frame as a string: ``ops.py:42 in fused_add``. The name of the file is as short as possible."""
         if frame not in self._places:
             self._places[frame] = self._place(frame)
         return self._places[frame]
@@ -160,8 +160,8 @@ class PythonStacks:
         return f"{place[: _LONGEST_PLACE - 3]}..."
 
     def text(self, stack: int, most: int = _SHOWN_FRAMES) -> str:
-        """The innermost frames of a stack as text, innermost first: ``ops.py:42 in fused_add < train.py:10 in main``.
-        "" for no stack."""
+        """The innermost frames of a stack as a string, innermost first: ``ops.py:42 in fused_add < train.py:10 in
+        main``. "" for no stack."""
         frames = self.frames(stack)[::-1]
         places = [self.place(frame) for frame in frames[:most]]
         left = len(frames) - len(places)
@@ -179,7 +179,7 @@ class PythonStacks:
 
 
 def short_files(files: Iterable[str]) -> dict[str, str]:
-    """For each of some distinct paths the shortest end, in whole names, that no other one of them has."""
+    """For each of some distinct paths, the shortest end, in whole names, that no other path has."""
     parts = {file: file.split("/") for file in files}
     short: dict[str, str] = {}
     depth = 0
@@ -208,8 +208,8 @@ def _sorted_rows(
 
 
 def join(rows: np.ndarray) -> np.ndarray:
-    """For each row of ``stacks`` the index of the first one with equal frames. The parents of the rows are indices of
-    rows; those that cannot be callers, because the file is damaged, are set to 0."""
+    """For each row of ``stacks``, the index of the first row with equal frames. The parents of the rows are indices of
+    rows. Parents that cannot be callers, because the file is damaged, are set to 0."""
     parents = rows["parent"].astype(np.int64)
     frames = rows["frame"].astype(np.int64)
     first = np.arange(len(rows))
@@ -246,7 +246,7 @@ def by_level(parents: np.ndarray, stacks: np.ndarray) -> list[np.ndarray]:
 
 
 def _in_cycles(parents: np.ndarray) -> np.ndarray:
-    """A mask of the stacks whose callers do not end."""
+    """A mask of the stacks whose chain of callers has no end, because it runs into a cycle."""
     ancestors = parents
     # Each round doubles the distance to the ancestor, and a path that ends is shorter than the table.
     for _ in range(len(parents).bit_length()):

@@ -152,7 +152,8 @@ class NvtxRanges(np.ndarray[tuple[int], np.dtype[np.void]]):
     * ``depth``: number of push/pop ranges of the same thread and domain around this one
     * ``kind``: 0 push/pop, 1 start/end
     * ``payload_type``: nvtxPayloadType_t: 0 none, 1 u64, 2 i64, 3 f64, 4 u32, 5 i32, 6 f32
-    * ``flags``: 1: still open when the capture ended (end is 0), 2: began before the file's window, 4: went on after it
+    * ``flags``: 1: still open when the capture ended (end is 0), 2: started before the file's window, 4: went on after
+      it
     * ``arguments``: fields of the extended payloads, as a JSON object; 0 for none; id of a string
     """
     @overload  # type: ignore[override]
@@ -1034,7 +1035,7 @@ class GraphNodes(np.ndarray[tuple[int], np.dtype[np.void]]):
 
     * ``created`` (ns): when the node or the original of its copies was created, on the BOOTTIME clock
     * ``graph_node``: id of the CUDA graph node, 0 outside graphs
-    * ``original``: id of the node at the beginning of the chain of copies, 0 when the node is no copy
+    * ``original``: id of the first node in the chain of copies, 0 when the node is no copy
     * ``ranges``: names of the NVTX ranges around the creation, outermost first, as a JSON array; 0 for none; id of a
       string
     * ``thread``: thread id of the operating system (gettid)

@@ -92,7 +92,7 @@ class Trace(TraceTables):
         sources: Sequence[Path] = (),
     ) -> None:
         """``files`` holds the temporary files of the trace; :meth:`close` removes them. ``sources`` are the files that
-        the user opened, if they are not the one of the reader."""
+        the user opened, if they differ from the file of the reader."""
         self._reader = reader
         self._sources = tuple(sources) or (reader.path,)
         self._release = weakref.finalize(self, files.close) if files else None
@@ -109,7 +109,7 @@ class Trace(TraceTables):
 
     @property
     def sources(self) -> tuple[Path, ...]:
-        """The files that the trace was opened from. A part of a trace has those of the whole."""
+        """The files that the trace was opened from. A part of a trace has the files of the whole."""
         return self._sources
 
     # Whole tables
@@ -125,8 +125,8 @@ class Trace(TraceTables):
         return self._tables[name]
 
     def unknown(self, name: str) -> np.ndarray:
-        """The rows of a table without known times, as an array like that of :meth:`table`. Their time is 0 or beyond
-        2^63, or they end before they start."""
+        """The rows of a table without known times, as an array of the same type as from :meth:`table`. Their time is 0
+        or beyond 2^63, or they end before they start."""
         self._check(name)
         if name not in self._unknown:
             indices = self._indices(name)
@@ -147,8 +147,8 @@ class Trace(TraceTables):
         """All rows of a table with known times as a ``pyarrow.Table``.
 
         Strings replace ids, as dictionary columns; id 0 is null. The columns of ``launches`` and ``functions`` replace
-        the references of ``kernels`` and ``api_calls``; those of the innermost frame follow the id of a stack. Names of
-        kernels are demangled. Times (ns) and sizes are int64. Tables with a ``start`` and an ``end`` have a
+        the references of ``kernels`` and ``api_calls``; the columns of the innermost frame follow the id of a stack.
+        Names of kernels are demangled. Times (ns) and sizes are int64. Tables with a ``start`` and an ``end`` have a
         ``duration``. Raises :class:`cutrace.CutraceError` when there is no such table, or pyarrow is not installed.
         """
         self._check(name)
@@ -217,7 +217,7 @@ class Trace(TraceTables):
         return infos
 
     def block(self, info: BlockInfo) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of one block of :meth:`block_infos`: those with known times, and the other rows."""
+        """The rows of one block of :meth:`block_infos`: the rows with known times, and the other rows."""
         return self._split(info.index)
 
     @property
@@ -229,7 +229,7 @@ class Trace(TraceTables):
 
     @property
     def recordings(self) -> list[tuple[int, int]]:
-        """The instance and the pid of each process: copies of a capture share both, slices of it do not."""
+        """The instance and the pid of each process. Copies of a capture share both; slices of a capture do not."""
         return self._reader.recordings
 
     @cached_property
@@ -277,7 +277,7 @@ class Trace(TraceTables):
 
     @cached_property
     def nccl(self) -> NcclCalls:
-        """What is known about the calls of NCCL among the NVTX ranges: communicator, rank, bytes, root, reduction."""
+        """The known facts about the calls of NCCL among the NVTX ranges: communicator, rank, bytes, root, reduction."""
         return NcclCalls(self)
 
     @cached_property
@@ -340,7 +340,7 @@ class Trace(TraceTables):
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """The sentences of the collector about its processes, each once, and those on capture ranges."""
+        """The sentences of the collector about its processes, and the sentences on capture ranges, each once."""
         notes: list[str] = []
         for process in self.processes:
             notes += process.info.get("notes", ())
@@ -348,8 +348,8 @@ class Trace(TraceTables):
         return tuple(dict.fromkeys(notes))
 
     def unrecorded(self, process: int | None = None) -> list[tuple[int, int]]:
-        """The times (start and end, ns) between the windows of a capture range in which a process, or none of them, was
-        recorded."""
+        """The times (start and end, ns) between the windows of a capture range in which the ``process`` was not
+        recorded; without ``process``, no process was recorded."""
         if process is None:
             chosen = self.processes
         else:
@@ -358,8 +358,8 @@ class Trace(TraceTables):
 
     @cached_property
     def named_losses(self) -> tuple[Loss, ...]:
-        """The losses that the collector counted, one for each reason, detail and process, and those of processes whose
-        capture was not closed. Reads only the table ``losses``."""
+        """The losses that the collector counted, one for each reason, detail and process, and a loss for each process
+        whose capture was not closed. Reads only the table ``losses``."""
         return (*self._named(self.losses), *unfinished(self.processes))
 
     @cached_property
@@ -583,7 +583,7 @@ class Trace(TraceTables):
             first = stacks.join(rows)
         else:
             first = _first_equal(table, rows)
-        # Equal rows once, in the order of their first appearance: the first process keeps its numbers.
+        # Keep equal rows once, in the order of their first appearance: the first process keeps its numbers.
         to = numbers
         unique = rows
         kept = first == numbers
@@ -673,7 +673,7 @@ class Trace(TraceTables):
 
 
 def _first_equal(table: TableLayout, rows: np.ndarray) -> np.ndarray:
-    """For each row the index of the first one that is equal to it. An empty row is of no process."""
+    """For each row, the index of the first row that is equal to it. An empty row belongs to no process."""
     if "process" in table.offsets:
         processes = rows["process"].copy()
         rows["process"] = 0

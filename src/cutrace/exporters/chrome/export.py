@@ -116,7 +116,7 @@ class _Export:
         self._file.write(b"],\n")
 
     def _write(self, lines: bytes) -> None:
-        # Each line begins with the comma that ends the previous one.
+        # Each line starts with the comma that ends the previous one.
         if self._empty:
             lines = lines[1:]
         if lines:

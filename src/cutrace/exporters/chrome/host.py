@@ -251,8 +251,8 @@ class HostJson:
         end = end[which]
         length = end - start
         time = np.where(begin, start, end)
-        # At equal times: first ends, the last begun first; then begins, the longest first; then empty slices, each
-        # begin before its end.
+        # At equal times: first end events, of the latest slice first; then begin events, of the longest slice first;
+        # then empty slices, each begin event before its end event.
         empty = length == 0
         step = begin.astype(np.int64)
         step[empty] = 2
@@ -445,7 +445,7 @@ def _json(text: str) -> Any:
 
 
 def _event_of_counter(rows: np.ndarray) -> np.ndarray:
-    """A mask of the rows that begin a new event: another time or counter, or a series that the event already has."""
+    """A mask of the rows that start a new event: another time or counter, or a series that the event already has."""
     keys = ("time", "process", "thread", "name", "category", "device")
     first = changes(*(rows[key] for key in keys))
     group = np.cumsum(first)

@@ -460,7 +460,7 @@ def _missing(
 
 
 def _counted(what: str, count: int) -> tuple[str, int]:
-    """A notice whose text begins with the count, if it is not 0."""
+    """A notice whose string starts with the count, if it is not 0."""
     if count:
         return f"{count:,} {what}", count
     return what, 0

@@ -1,6 +1,6 @@
 """Write a whole capture as a Perfetto trace, process by process: first its GPU work, then its host events.
 
-Both are written in windows of time. A window has the rows of all tables that begin before a time, so columns that
+Both are written in windows of time. A window has the rows of all tables that start before a time, so columns that
 depend on several tables are known when an event is written. Memory is bounded by the window, not by the capture. Each
 window reads rows, indexes their styles, derives columns and encodes events.
 """

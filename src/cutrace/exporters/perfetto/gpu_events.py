@@ -18,7 +18,7 @@ Lists = tuple[np.ndarray, np.ndarray]  # offsets by row, and ids
 
 @dataclass(frozen=True)
 class GpuRows:
-    """The rows of a block in the order of their begin. ``kinds`` numbers the styles of these rows in order of
+    """The rows of a block in the order of their start. ``kinds`` numbers the styles of these rows in order of
     appearance, and ``first`` has the first row of each. ``frames`` (:meth:`StyleIndex.frames`) and the ``computed``
     columns are by row."""
 
@@ -31,7 +31,7 @@ class GpuRows:
 
 @dataclass
 class GpuBlock:
-    """A block of rows in the order of their begin. ``styles``, the event ``ids`` and the ``computed`` columns are by
+    """A block of rows in the order of their start. ``styles``, the event ``ids`` and the ``computed`` columns are by
     row. The first ``written`` rows are in parts."""
 
     index: StyleIndex
@@ -42,7 +42,7 @@ class GpuBlock:
     written: int = 0
 
     def before(self, moment: int) -> GpuPart:
-        """The rows that begin before ``moment`` and are not in a part yet."""
+        """The rows that start before ``moment`` and are not in a part yet."""
         starts = self.rows["start"]
         end = len(self.rows)
         if starts[-1] >= moment:

@@ -52,7 +52,7 @@ PROJECTED = TableLayout(
     1,
     "NVTX ranges projected onto the streams that their work ran on.",
     (
-        Field("start", "u64", "ns", "begin of the first work"),
+        Field("start", "u64", "ns", "start of the first work"),
         Field("end", "u64", "ns", "end of the last work"),
         Field(
             "adopted",
@@ -87,7 +87,7 @@ REPLAYED = TableLayout(
     1,
     "NVTX ranges around the creation of graph nodes, projected onto the streams of replays.",
     (
-        Field("start", "u64", "ns", "begin of the first work"),
+        Field("start", "u64", "ns", "start of the first work"),
         Field("end", "u64", "ns", "end of the last work"),
         Field("range", "u32", "", "number of the range and those around it"),
         *(SHARED[name] for name in ("stream", "context", "device", "process")),
@@ -114,7 +114,7 @@ COUNTED = TableLayout(
     1,
     "Values of counters that are derived from records.",
     (
-        Field("time", "u64", "ns", "begin of the value"),
+        Field("time", "u64", "ns", "start of the value"),
         Field("value", "f64", "", "value"),
         Field("counter", "u32", "", "number of the counter in the trace"),
         SHARED["process"],
@@ -394,7 +394,7 @@ def _projection_track(
     stream = descriptors.devices.queue_name(process, *queue)
     return {
         "name": f"NVTX {domain} on {stream}" if domain else f"NVTX on {stream}",
-        "description": "Each range, from the first begin to the last end of the work on this stream launched in it",
+        "description": "Each range, from the first start to the last end of the work on this stream launched in it",
         **placing.beside_stream(descriptors, process, queue, BesideStream.RANGES),
     }
 

@@ -122,7 +122,7 @@ class _HostBlock:
 
 
 class _HostSlices(NamedTuple):
-    """The rows of a chunk that begin in a window, at ``begin`` or later. ``tracks`` are by combination."""
+    """The rows of a chunk that start in a window, at ``begin`` or later. ``tracks`` are by combination."""
 
     chunk: HostChunk
     begin: int
@@ -134,7 +134,7 @@ class HostWriter:
     allocations and returns the values of counters.
 
     The slices of a thread come from several tables, in any order, and are written as begin and end events that nest. A
-    pass goes over the processes in windows of time. It reads the blocks of the window, lays out the rows that begin in
+    pass goes over the processes in windows of time. It reads the blocks of the window, lays out the rows that start in
     it (:class:`cutrace._native.Lanes`), and writes the events of all tracks in rising time. A block whose header has a
     later time than its first row waits for another pass (:class:`cutrace.trace.ordered.BlockOrder`).
 
@@ -299,7 +299,7 @@ class HostWriter:
         news: Iterable[TrackNews],
         writing: OrderedThread,
     ) -> None:
-        """Lay out the rows that begin before ``until``. Chunks have the number of their slices."""
+        """Lay out the rows that start before ``until``. Chunks have the number of their slices."""
         for number, (chunk, begin, tracks) in enumerate(slices):
             inside = None
             table = chunk.events.table

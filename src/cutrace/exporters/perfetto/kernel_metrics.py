@@ -3,8 +3,8 @@ arguments of their slices.
 
 For each counter of the group COMPUTE the tab reads the values between the start and the end of a kernel, on all
 GPUs. Each value is written at the start of its kernel, and a 0 at the end. The 0 is left out where another kernel
-begins at that time, because the tab would give it to that kernel. Where another kernel runs at the start or the end
-of a kernel, the tab would give it this kernel's values, so these are left out.
+starts at that time, because the tab would give it to that kernel. Where another kernel runs at the start or the end of
+a kernel, the tab would give it this kernel's values, so these are left out.
 
 The tab reads the duration of a kernel from a counter too. It is the duration in the capture, not in a replay.
 """
@@ -94,7 +94,7 @@ def write_kernel_metrics(trace: Trace, output: Output, descriptors: Descriptors)
 
 
 class _Busy:
-    """How many kernels of a trace, on all GPUs, run when kernels with metrics begin and end."""
+    """How many kernels of a trace, on all GPUs, run when kernels with metrics start and end."""
 
     def __init__(self, trace: Trace, metrics: Sequence[np.ndarray]) -> None:
         times = [rows[name] for rows in metrics for name in ("start", "end")]
@@ -134,7 +134,7 @@ class RangeMetrics:
 
     def __init__(self, trace: Trace) -> None:
         self._processes = [process.identity for process in trace.processes]
-        # The index in ``_sets`` of each range, by process, begin and name.
+        # The index in ``_sets`` of each range, by process, start and name.
         self._numbers: dict[tuple[object, int, int], int] = {}
         self._sets: list[dict[str, float | str]] = [{}]
         for rows in trace.blocks("kernel_metrics"):

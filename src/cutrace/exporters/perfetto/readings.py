@@ -102,8 +102,8 @@ def _write_reading(
 def write_gpu_memory(
     output: Output, descriptors: Descriptors, process: int, memory: MemoryCounters
 ) -> None:
-    """Write the memory of a process on each GPU. It is at least what the process allocated since the capture began and
-    did not release; memory that is older than the capture is not known."""
+    """Write the memory of a process on each GPU. It counts what the process allocated since the start of the capture
+    and did not release; older memory is not known."""
     for device, times, values in memory.on_gpus():
         gpu = descriptors.devices.gpu(process, device)
         pid = descriptors.pids[process]

@@ -2,7 +2,7 @@
 
 * *launch queue* of a stream: the launches that have not started;
 * *copy bandwidth* of a device, by kind of copy: the sum over the copies that run;
-* *memory* of a device, by kind: the bytes allocated since the capture began and not released.
+* *memory* of a device, by kind: the bytes allocated since the start of the capture and not released.
 
 Up to :data:`EXACT` changes, the trace has all values of the counters of one sort. Beyond that, the time is divided into
 up to ``2**BITS`` equal parts, and each counter has one value for each part: the mean, or the peak for memory.
@@ -108,7 +108,7 @@ class CounterSet:
             if chosen.stop > chosen.start:
                 self._last[number] = means[chosen.stop - 1]
             return times[chosen], means[chosen]
-        # The value of a part is known when the part is over. A part that two windows share begins with the second one.
+        # The value of a part is known when the part is over. A part that two windows share belongs to the second one.
         places = np.searchsorted(times, window, "right") - 1
         begin, end = np.maximum(places, 0)
         if until == _NEVER:

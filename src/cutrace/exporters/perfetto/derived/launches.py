@@ -57,7 +57,7 @@ class LaunchIndex(CallBlocks):
         # The starts of the kept calls, and the nests that they are in, by block.
         self._newest: deque[tuple[np.ndarray, np.ndarray]] = deque()
         self._count = 0
-        #: Calls that began before this time (ns) may be forgotten.
+        #: Calls that started before this time (ns) may be forgotten.
         self.horizon = 0
 
     def added(self, rows: np.ndarray, owner: np.ndarray, how: np.ndarray) -> None:

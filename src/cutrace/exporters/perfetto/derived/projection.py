@@ -1,7 +1,7 @@
 """NVTX ranges projected onto streams.
 
 A range contains the work that :class:`cutrace.trace.ranges.Ranges` gives it. On each stream with such work, the range
-becomes one slice, from the first begin to the last end of the work.
+becomes one slice, from the first start to the last end of the work.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BYTES = f"V{_RANGE.row_size}"
 #: Bits that say which work of a range is on a stream.
 OWN_WORK = 1
 ADOPTED_WORK = 2
-#: The work of a range (by number) on a stream so far: the first begin, the last end, and the kinds of its work.
+#: The work of a range (by number) on a stream so far: the first start, the last end, and the kinds of its work.
 _SEEN = np.dtype(
     [
         ("range", np.int64),
@@ -65,7 +65,7 @@ class RangesOnStreams:
         self._queues = queues
         self._spool = spool
         self._ranges = np.zeros(0, _RANGE.dtype)
-        # By nest, for its ranges in the order of their begin: rows, begins, ends, and the latest end so far.
+        # By nest, for its ranges in the order of their start: rows, starts, ends, and the latest end so far.
         self._nests: dict[
             int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
         ] = {}
@@ -87,7 +87,7 @@ class RangesOnStreams:
             self._nests = {}
 
     def settle(self, until: int) -> None:
-        """Write the ranges that can get no more work. All work that begins before ``until`` must be noted."""
+        """Write the ranges that can get no more work. All work that starts before ``until`` must be noted."""
         if until == int(_LATEST):
             self._look()
             self._pass_on(np.ones(len(self._ranges), bool))
@@ -114,7 +114,7 @@ class RangesOnStreams:
         return nest_numbers(self._ranges["thread"], self._ranges["domain"])
 
     def _index(self) -> None:
-        """Sort the ranges of each nest by their begin."""
+        """Sort the ranges of each nest by their start."""
         nests = self._nest_numbers()
         starts = np.ascontiguousarray(self._ranges["start"])
         ends = np.ascontiguousarray(self._ranges["end"])

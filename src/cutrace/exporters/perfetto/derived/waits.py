@@ -1,6 +1,6 @@
 """Waits for GPU work: host calls that synchronize, and work after a ``cudaStreamWaitEvent``.
 
-CUPTI numbers API calls in the order in which they begin, so correlation ids give the order of calls, even of calls that
+CUPTI numbers API calls in the order in which they start, so correlation ids give the order of calls, even of calls that
 are not in the capture. A wait ends with the last work of a stream before a call:
 
 * wait for a stream: the work of the stream with the highest correlation id below the id of the waiting call;
