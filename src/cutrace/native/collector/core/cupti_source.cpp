@@ -55,11 +55,22 @@ void CuptiSource::on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, st
   writer_wake.signal();
 }
 
-bool CuptiSource::subscribe(const Options& options, Notes& notes) {
+// After a session torch.profiler finalises CUPTI inside the program's next call. Until it has, CUPTI says that it is not
+// initialised. Before the program uses CUDA nobody does so.
+CUptiResult CuptiSource::subscribe_patiently(bool before_cuda) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(before_cuda ? 0 : 2);
+  while (true) {
+    const CUptiResult result = library_.Subscribe(&subscriber_, on_callback, nullptr);
+    if (result != CUPTI_ERROR_NOT_INITIALIZED || std::chrono::steady_clock::now() >= deadline) return result;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+bool CuptiSource::subscribe(const Options& options, bool before_cuda, Notes& notes) {
   std::string holder;
   library_.sharing.store(nullptr);
   if (options.share && subscribe_as_one_of_several(holder)) return true;
-  const CUptiResult result = library_.Subscribe(&subscriber_, on_callback, nullptr);
+  const CUptiResult result = subscribe_patiently(before_cuda);
   if (result == CUPTI_SUCCESS) {
     if (options.share) notes.add("CUPTI serves no other tool during this recording, because it or its driver cannot share");
     return true;
@@ -179,7 +190,7 @@ std::optional<KindSet> CuptiSource::attach(const Options& options, bool before_c
     return std::nullopt;
   }
   pool_.begin_recording();
-  if (!subscribe(options, notes)) return std::nullopt;
+  if (!subscribe(options, before_cuda, notes)) return std::nullopt;
   try {
     const std::optional<KindSet> kinds = enable(options, before_cuda, notes);
     if (!kinds) library_.Unsubscribe(subscriber_);

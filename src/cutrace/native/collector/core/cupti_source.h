@@ -67,7 +67,8 @@ class CuptiSource {
     instance().callbacks_.dispatch(domain, id, data);
   }
   bool load(const Options& options, Notes& notes);
-  bool subscribe(const Options& options, Notes& notes);
+  CUptiResult subscribe_patiently(bool before_cuda);
+  bool subscribe(const Options& options, bool before_cuda, Notes& notes);
   bool subscribe_as_one_of_several(std::string& holder);
   void prepare(const Options& options);
   CUptiResult register_buffers();
