@@ -37,16 +37,16 @@ captures() {
 
 tests() {
   local together=""
-  python3 -c 'import xdist' 2> /dev/null && together="-n 6"
+  python3 -c 'import xdist' 2> /dev/null && together="-n 6 --dist loadgroup"
   {
     # shellcheck disable=SC2086
     timeout -k 10 "$(at_most 400)" python3 -m pytest tests/gpu -m gpu -q -rfEs -p no:cacheprovider $together \
-      --ignore tests/gpu/test_plugin.py --ignore tests/gpu/test_agreement.py || failed+=" tests"
+      --ignore tests/gpu/test_plugin.py --ignore tests/gpu/test_agreement.py --ignore tests/gpu/test_triggers.py || failed+=" tests"
     # By itself, since it runs workers of its own.
     timeout -k 10 "$(at_most 200)" python3 -m pytest tests/gpu/test_plugin.py -m gpu -q -rfEs -p no:cacheprovider \
       || failed+=" plugin-tests"
-    # Alone on the GPU, since it compares durations.
-    timeout -k 10 "$(at_most 120)" python3 -m pytest tests/gpu/test_agreement.py -m gpu -q -rfEs -p no:cacheprovider \
+    # Alone on the GPU, since they compare durations.
+    timeout -k 10 "$(at_most 180)" python3 -m pytest tests/gpu/test_agreement.py tests/gpu/test_triggers.py -m gpu -q -rfEs -p no:cacheprovider \
       || failed+=" agreement"
   } > "$out/tests.log" 2>&1
   tail -n 60 "$out/tests.log"

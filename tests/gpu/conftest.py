@@ -32,6 +32,17 @@ PROGRAMS = Path(__file__).parent / "programs"
 CUTRACE = (sys.executable, "-c", "import sys; from cutrace.cli import main; sys.exit(main())")
 LIMIT = 120
 
+#: Modules whose programs count hardware metrics. A GPU lends its counters to one process at a time.
+COUNTING = {
+    "test_counters",
+    "test_instruction_lines",
+    "test_nvtx_ranges",
+    "test_pc_sampling",
+    "test_profile",
+    "test_rules",
+    "test_sampling",
+}
+
 _PROBE = """
 import ctypes, sys
 try:
@@ -52,10 +63,15 @@ def why_no_gpu() -> str:
     return probe.stderr.strip() if probe.returncode else ""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    together = config.pluginmanager.has_plugin("xdist")
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.gpu)
+            # With `--dist loadgroup` one worker runs a group, and makes the fixtures of its modules once.
+            if together:
+                group = "counters" if item.path.stem in COUNTING else item.path.stem
+                item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session", autouse=True)  # runs before module fixtures, which need a GPU, too
