@@ -19,7 +19,7 @@ from .errors import CutraceError, did_you_mean
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
-#: What messages call a type.
+#: The names of types in messages.
 _NAMES: dict[Any, str] = {
     str: "string",
     int: "integer",
@@ -27,7 +27,7 @@ _NAMES: dict[Any, str] = {
     os.PathLike: "path",
     Callable: "function",
 }
-#: Two types of a path, of which messages name only the more general one.
+#: The two types of a path. Messages name only the more general one.
 _PATH = {str, os.PathLike}
 
 
@@ -63,7 +63,7 @@ def _unknown(name: str, known: Sequence[str], types: Mapping[str, Any]) -> Cutra
 
 @cache
 def types_of(owner: Any) -> dict[str, Any]:
-    """The annotations of a function or class by name, without those that only type checkers can evaluate."""
+    """The annotations of a function or class by name, without annotations that only type checkers can evaluate."""
     namespace = vars(sys.modules[owner.__module__])
     evaluated = {}
     for name, annotation in owner.__annotations__.items():
@@ -118,7 +118,7 @@ def _allows(member: Any, value: object) -> bool:
 
 
 def _allows_items(member: Any, value: object) -> bool:
-    """Whether a value is a list of what ``member`` says. A string is not a list of characters."""
+    """Whether a value is a list of items that ``member`` allows. A string is not a list of characters."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         return False
     if not isinstance(value, Sequence):
@@ -145,7 +145,7 @@ def _words(members: Iterable[Any]) -> list[str]:
 
 
 def _described(members: Sequence[Any]) -> str:
-    """What can be given: ``a path, a list of paths or a Trace``."""
+    """The allowed types as a phrase: ``a path, a list of paths or a Trace``."""
     names = []
     for name in _names(members):
         article = "an" if name[0] in "aeiou" else "a"

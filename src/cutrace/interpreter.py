@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-# What -P does, for Python 3.10: "" is the working folder.
+# The effect of the option -P, for Python 3.10: "" is the working folder.
 _RUN_SAFELY = (
     "import sys; sys.path[:] = filter(None, sys.path); import runpy; "
     "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"

@@ -26,10 +26,10 @@ from .trace.selection import Selection
 from .trace.writing import write as write_capture
 
 StrPath = str | os.PathLike[str]
-#: What traces are made of: a path, several paths that are opened as one trace, or an open trace, which stays open.
+#: The source of a trace: a path, several paths that are opened as one trace, or an open trace, which stays open.
 Source = StrPath | Sequence[StrPath] | Trace
 
-#: What happens to the times of files on different clocks: they are aligned by :mod:`.trace.alignment`, or kept.
+#: Whether the times of files on different clocks are aligned (:mod:`.trace.alignment`) or kept.
 Clock = Literal["align", "keep"]
 
 

@@ -1,4 +1,4 @@
-"""What can be added to cutrace: importers, exporters, statistics, reports of batch, verbs.
+"""Parts that can be added to cutrace: importers, exporters, statistics, reports of batch, verbs.
 
 The core's objects come first, then the objects of the extras (folders of ``extras/``), then the objects of other
 packages. Each is loaded on first use. Importers, exporters and verbs of other packages are looked for only when none of

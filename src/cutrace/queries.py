@@ -43,8 +43,8 @@ _ANY_TABLE = {"query", "query_table"}
 
 @dataclass(frozen=True)
 class QueryTables:
-    """What a query can name: the Arrow schema of each table, and a function that reads a table by its name. ``notes``
-    returns sentences about what is missing. ``views`` are selects by name."""
+    """The tables that a query can name: the Arrow schema of each table, and a function that reads a table by its name.
+    ``notes`` returns sentences about what is missing. ``views`` are selects by name."""
 
     schemas: Mapping[str, Any]
     read: Callable[[str], Any]
@@ -267,7 +267,7 @@ def _check(duckdb: Any, statements: list[Any]) -> None:
 
 
 def _distinct(names: list[str]) -> Iterator[str]:
-    """The names, with a number after those that occurred before. SQL ignores the case of names."""
+    """The names. A name that occurred before gets a number. SQL ignores the case of names."""
     known: set[str] = set()
     for name in names:
         number = 1

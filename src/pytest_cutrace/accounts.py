@@ -253,7 +253,7 @@ class _Judge:
         self._root = config.rootpath
         self._collected = collected
         self._tests = frozenset(collected.tests)
-        #: The collected test files, also those outside of the rootdir, whose cases have other ids.
+        #: The collected test files, including files outside of the rootdir, whose cases have other ids.
         self._modules = {
             split(nodeid)[0] for nodeid in (*collected.tests, *self._cases)
         }

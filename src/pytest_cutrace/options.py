@@ -94,7 +94,7 @@ _INI: tuple[tuple[str, str, Any, str], ...] = (
         "cutrace_scope",
         "string",
         "existing",
-        "tests to compare: marked, existing (also those with golden values), all (each test with GPU work)",
+        "tests to compare: marked, existing (also tests with golden values), all (each test with GPU work)",
     ),
     (
         "cutrace_golden_dir",
@@ -170,7 +170,7 @@ def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
     flag(
         "--cutrace",
         "on",
-        "trace the GPU work of tests, and compare those with golden values or the marker",
+        "trace the GPU work of tests, and compare tests that have golden values or the marker",
     )
     flag(
         "--cutrace=require",

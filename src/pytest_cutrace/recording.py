@@ -114,7 +114,7 @@ class SessionRecording:
         }
         os.environ.update(self._variables)
         started = cuda.initialised() or cuda.loaded(str(collector_path()))
-        # The library is loaded, without starting it, to query before and after each test whether it records.
+        # The library is loaded but not started, to query before and after each test whether it records.
         self._native = collector()
         if started:
             collector().start(self._options)

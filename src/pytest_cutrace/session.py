@@ -61,7 +61,7 @@ class Session:
                 _prepare(settings.directory)
             self.refusal = refusal()
             if _may_control(config):
-                # This variable tells child processes early that they are workers.
+                # Child processes read this variable to know early that they are workers.
                 os.environ[_CONTROLLER] = str(os.getpid())
             else:
                 self._record()
@@ -278,7 +278,7 @@ class Session:
         return attempt
 
     def _obstacle(self, item: pytest.Item) -> str:
-        """The reason why the GPU work of a test cannot be told from other work, "" if it can."""
+        """The reason why the GPU work of a test cannot be distinguished from other work, "" if it can."""
         if not self.captures.recording.here:
             return "it ran in a fork of the traced process"
         if runs_in_threads(item):
@@ -325,7 +325,7 @@ class Session:
         else:
             import pickle
 
-            # Encoded as text, because plugins that write or send reports may support only text.
+            # Encoded as a string, because plugins that write or send reports may support only strings.
             report.cutrace = base64.b64encode(pickle.dumps(case)).decode()
             report.cutrace_in_journal = self._in_journal(case)
         if self.settings.junit:

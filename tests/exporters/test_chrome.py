@@ -65,7 +65,7 @@ def test_a_file_without_the_capture_says_what_is_missing(tmp_path: Path) -> None
     with cutrace.load(tmp_path / "run.json") as trace:
         notes = " ".join(trace.quality.notes)
     assert "cutrace wrote this file without its capture" in notes
-    assert "left out, for lack of events for them: 1 row of pc_samples" in notes
+    assert "left out, because no event can hold them: 1 row of pc_samples" in notes
 
 
 class TestMadeByHand:

@@ -247,6 +247,6 @@ def test_the_gpu_and_what_is_missing_are_described(document):
         "42 records that CUPTI dropped because it had no buffer (kernel)",
         "1 row of nvtx_ranges that never ended: they have GPU work up to the end of their process, and sums leave out "
         "their own time",
-        "left out, for lack of events for them: 1 row of environment",
-        "left out, for lack of events for them: 1 row of call_stacks",
+        "left out, because no event can hold them: 1 row of environment",
+        "left out, because no event can hold them: 1 row of call_stacks",
     ]

@@ -316,7 +316,7 @@ HEAD = f'format = 2\nmodule = "{MODULE}"\nseen = ["sm_90"]\n\n'
 WRONG = {
     "for all": (f'[test]\ncode.k = "{FILL}"', 6, "code depends on the GPU: write it below [test.on.sm_90]"),
     "a region": (f'[test]\n[test.on.sm_90.region.a]\ncode.k = "{FILL}"', 7, "code belongs to the whole test"),
-    "no table": (f'[test]\n[test.on.sm_90]\ncode = "{FILL}"', 7, "code is a table of strings by kernel, not a text"),
+    "no table": (f'[test]\n[test.on.sm_90]\ncode = "{FILL}"', 7, "code is a table of strings by kernel, not a string"),
     "a number": ("[test]\n[test.on.sm_90]\ncode.k = 7", 7, "the code of k is a hash of 16 digits"),
     "no list": ("[test]\n[test.on.sm_90]\ncode.k = []", 7, "the code of k is a hash of 16 digits"),
     "a short hash": ('[test]\n[test.on.sm_90]\ncode.a = "0000000000000001"\ncode.k = "9f3c"', 8, "the code of k"),

@@ -366,7 +366,7 @@ DAMAGED = {
     "a list of environments in one": (but("sync_calls = 2", 'seen = ["sm_90"]'), 13, "no metric 'seen'"),
     "a region in a region": (but("forward]", "forward.region.a]"), 10, "no metric 'region'"),
     "a region as a number": (but("[test.region.forward]\nmem", "[test.region]\nf = 3\n#"), 11, "f is a table, not"),
-    "a text": (count('"1"'), 8, "memset_count is a whole number, not a text"),
+    "a string": (count('"1"'), 8, "memset_count is a whole number, not a string"),
     "a truth": (count("true"), 8, "not true or false"),
     "a fraction": (count("1.0"), 8, "not a fraction"),
     "a date": (count("2020-01-01"), 8, "not a date"),

@@ -72,7 +72,7 @@ def test_a_first_run_that_does_more_is_counted(suite: Suite) -> None:
         done = suite.run(option, "-v")
         assert done.status == 0, done.output
         assert "2  did more in the first run: -v names the tests" in done.output
-        assert "test_a.py::test_warm[1]: the first run did more GPU work than those that are judged" in done.output
+        assert "test_a.py::test_warm[1]: the first run did more GPU work than the judged runs" in done.output
 
 
 def test_fixtures_are_set_up_again_in_order_and_wider_ones_stay(suite: Suite) -> None:

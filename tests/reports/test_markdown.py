@@ -175,6 +175,6 @@ def test_tests_that_differ_from_run_to_run_are_named():
     cases = (Case("t.py::warm", first_did_more=True), Case("t.py::cache", rows=(row,)), Case("t.py::same"))
     made = markdown(SessionReport(cases))
     assert "<summary>Different from run to run: 2 tests</summary>" in made
-    assert "\n- <code>t.py&#58;&#58;warm</code>: the first run did more GPU work than those that are judged\n" in made
+    assert "\n- <code>t.py&#58;&#58;warm</code>: the first run did more GPU work than the judged runs\n" in made
     assert "cache</code>: kernel_launches differs from run to run&#58; it is not compared\n" in made
     assert "same" not in made

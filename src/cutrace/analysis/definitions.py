@@ -140,7 +140,7 @@ METRICS: dict[str, Metric] = {
             "memcpy_count",
             _WORK,
             "",
-            "copies by the GPU or the driver, peer-to-peer copies and those of graphs included; nearly "
+            "copies by the GPU or the driver, peer-to-peer copies and copies of graphs included; nearly "
             "always one a call",
         ),
         Metric("memcpy_bytes", _WORK, "bytes", "bytes of these copies"),
@@ -182,7 +182,7 @@ METRICS: dict[str, Metric] = {
             "streams_used",
             _STATE,
             "",
-            "streams on which kernels, copies, fills or whole graphs ran, by process and context; those of "
+            "streams on which kernels, copies, fills or whole graphs ran, by process and context; streams of "
             "the driver for branches of a graph count",
         ),
         Metric(
@@ -196,7 +196,7 @@ METRICS: dict[str, Metric] = {
             "pageable_copies",
             _STATE,
             "",
-            "copies between host and device whose host memory is pageable, those of graphs included",
+            "copies between host and device whose host memory is pageable, copies of graphs included",
         ),
         Metric(
             "peak_memory_bytes",

@@ -3,7 +3,7 @@ beside it, or the Python frames of the launching calls, with the time of API cal
 
 A range is an NVTX range or a slice of the host (an operator) that starts and ends on one thread. GPU work belongs to
 the ranges that adopt it (:mod:`cutrace.trace.ranges`), inside them to the ranges that are open on its launching thread
-when the launching call starts, and inside those to the ranges in which its graph node was created. Work outside of all
+when the launching call starts, and inside these to the ranges in which its graph node was created. Work outside of all
 ranges, and work whose call was not recorded, is directly below the root. Equal paths of all threads and processes are
 one frame.
 """
@@ -22,7 +22,7 @@ from .coverage import coverage
 from .statistics.nvtx import RANGE_SHARES
 from .statistics.paths import PATHS, STACK_PATHS, PathUse
 
-#: What the frames of a flame graph are.
+#: The kinds of frames of a flame graph.
 FramesBy = Literal["range", "stack"]
 
 

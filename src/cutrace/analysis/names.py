@@ -132,7 +132,7 @@ def _qualified(name: str) -> str:
 
 
 def _joined(parts: list[str]) -> str:
-    """The qualified name of these parts, without those that depend on the build."""
+    """The qualified name of these parts. Parts that depend on the build are left out."""
     *namespaces, last = [part.strip() for part in parts]
     kept = [name for name in namespaces if not _BUILD_NAMESPACE.fullmatch(name)]
     return "::".join(filter(None, [*kept, last]))

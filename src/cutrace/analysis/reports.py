@@ -30,7 +30,7 @@ OPTIONS_OF_USERS = {
 
 @cache
 def statistics() -> dict[str, Statistic]:
-    """All statistics by name: those of the core, of the extras and of other packages."""
+    """All statistics by name: from the core, the extras and other packages."""
     of_extras = plugins.of_extras("cutrace_statistics")
     of_others = plugins.others("cutrace_statistics")
     by_name: dict[str, Statistic] = {}
@@ -56,8 +56,8 @@ def report(name: str) -> Statistic:
 def tables(
     trace: Trace, names: Sequence[str] | None = None, options: StatsOptions = DEFAULTS
 ) -> list[Table]:
-    """The tables of these reports; by default of the usual ones that have rows. Raises :class:`cutrace.CutraceError`
-    for an unknown report."""
+    """The tables of these reports; by default, of the usual reports that have rows. Raises
+    :class:`cutrace.CutraceError` for an unknown report."""
     if names is None:
         usual = [one for one in statistics().values() if one.usual]
         return [table for table in _tables(trace, usual, options) if table.rows]

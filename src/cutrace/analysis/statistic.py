@@ -124,7 +124,7 @@ class Statistic:
 
     @property
     def shown_columns(self) -> tuple[Column, ...]:
-        """The columns of the table, those of the spread first."""
+        """The columns of the table. The columns of the spread come first."""
         columns = tuple(one.column for one in self.columns)
         if self.spread:
             return (*spread_columns(self.unit), *columns)

@@ -119,7 +119,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0, the status that a verb returns, or 2 with one sentence on stderr."""
-    # What is written to a closed stdout is lost: that is an error.
+    # Output to a closed stdout is lost, which is an error.
     for name, mode in (("stdin", "r"), ("stdout", "r"), ("stderr", "w")):
         if getattr(sys, name) is None:  # Python sets a closed stream to None
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115

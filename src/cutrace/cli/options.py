@@ -73,8 +73,8 @@ ROWS = 20
 
 
 class Group(click.Group):
-    """A command with verbs. Alone it shows its help, ``help VERB`` shows that of a verb, and an unknown verb gets a
-    similar name. ``moved`` has sentences for verbs of earlier versions."""
+    """A command with verbs. Without a verb it shows its help. ``help VERB`` shows the help of a verb. The error for an
+    unknown verb names a similar one. ``moved`` has sentences for verbs of earlier versions."""
 
     moved: ClassVar[Mapping[str, str]] = {}
 
@@ -282,7 +282,7 @@ ranges = click.option(
     type=click.Choice(["adopted", "own"]),
     default="adopted",
     show_default=True,
-    help="The work in an NVTX range: also that of threads without ranges, or that of its own thread only.",
+    help="The work in an NVTX range: also work of threads without ranges, or work of its own thread only.",
 )
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 redact = click.option(

@@ -100,8 +100,8 @@ def progress(
 
 
 def put(pieces: Iterable[str], output: Path | None = None) -> None:
-    """Write text in pieces, to stdout without an output. What UTF-8 cannot hold is escaped. A closed stdout is not an
-    error."""
+    """Write a string, given in pieces. Without an output it goes to stdout. Characters that UTF-8 cannot hold are
+    escaped. A closed stdout is not an error."""
     if output is not None and output != STDOUT:
         write_pieces(output, pieces)
         return

@@ -101,7 +101,7 @@ class _Module:
 
 
 def _children(module: Any) -> Iterator[tuple[str, Any]]:
-    """The modules in a module and the steps to them, which are empty for those in a wrapper."""
+    """The modules in a module, each with the step that leads to it. A module inside a wrapper has an empty step."""
     modules = vars(module).get("_modules")
     if isinstance(modules, dict):
         for name, child in modules.items():

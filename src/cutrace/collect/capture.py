@@ -281,7 +281,8 @@ def record(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> 
 
 @checked
 def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Armed:
-    """Record this process and those it starts, from the first CUDA or NVTX call on, until ``stop()`` or the end.
+    """Record this process and the processes it starts, from the first CUDA or NVTX call on, until ``stop()`` or the
+    end.
 
     Call it before the first CUDA call: the driver loads the collector when the program initialises CUDA. If CUDA is
     already in use, or cutrace has recorded before, the recording starts at once.

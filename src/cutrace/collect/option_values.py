@@ -12,7 +12,7 @@ from . import annotate
 
 #: Kinds of activity that ``kinds`` may name, with what each records.
 KINDS: dict[str, str] = {
-    "default": "the default kinds: those from kernel to nvtx",
+    "default": "the default kinds, from kernel to nvtx in this list",
     "kernel": "kernels",
     "memcpy": "copies",
     "memset": "memory fills",
@@ -123,7 +123,7 @@ def _one_in(kind: str, share: str) -> int:
     count = int(number) if is_share else 0
     if not 1 <= count <= _FEWEST_STACKS:
         raise CutraceError(
-            f"launch:{share} says no share of the launches: write launch:1/N, such as launch:1/100"
+            f"launch:{share} is not a share of the launches: write launch:1/N, such as launch:1/100"
         )
     return count
 

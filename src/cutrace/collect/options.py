@@ -163,7 +163,7 @@ class Options:
         example="kernel,nvtx",
     )
     api: str | None = option(
-        "CUDA calls to record: those that launch, copy, set, synchronise, allocate or load; all; none.",
+        "CUDA calls to record: calls that launch, copy, set, synchronise, allocate or load; all; none.",
         choices=("launch", "all", "none"),
         default="launch",
         example="all",
@@ -299,8 +299,8 @@ class Options:
         verbs=(),
     )
     sample: str | None = option(
-        "Sample hardware counters of all GPUs over time: SM, tensor cores, DRAM, NVLink, PCIe, or those named. `pc`: "
-        "sample at which instructions warps are, and why they wait there.",
+        "Sample hardware counters of all GPUs over time: SM, tensor cores, DRAM, NVLink, PCIe, or the named ones. "
+        "`pc`: sample at which instructions warps are, and why they wait there.",
         option_values.sample,
         more="See [A slow kernel](howto/slow-kernel.md).",
         repeated=True,

@@ -502,7 +502,7 @@ def _absence(pid: int) -> str:
     try:
         owner = process.stat().st_uid
     except OSError:
-        return f"there is no process {pid}: `cutrace ps` lists those on standby"
+        return f"there is no process {pid}: `cutrace ps` lists the processes on standby"
     if owner != os.geteuid():
         try:
             name = pwd.getpwuid(owner).pw_name

@@ -45,7 +45,7 @@ def write(trace: Trace, path: Path, request: Request) -> None:
 
 
 class _Columns:
-    """The columns of a table, and the lines of its rows. The text of an id (a string, a launch configuration) is
+    """The columns of a table, and the lines of its rows. The cells of an id (a string, a launch configuration) are
     formatted once."""
 
     def __init__(self, trace: Trace, table: TableLayout) -> None:

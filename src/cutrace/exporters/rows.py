@@ -11,7 +11,7 @@ from ..trace import Trace
 
 
 def pieces(trace: Trace, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The rows of a table, block by block: those with known times, and the others."""
+    """The rows of a table, block by block: rows with known times, and the other rows."""
     if name in REFERRED.values():
         rows = trace.table(name)[1:]  # row 0 means "unknown"
         yield rows, rows[:0]

@@ -381,7 +381,7 @@ def difference_tables(
 
 
 def verdict(comparison: CaptureComparison) -> str:
-    """A line with the numbers of differences, of those that fail, and of equal rows."""
+    """A line with the numbers of differences, of failing differences, and of equal rows."""
     changes = len(comparison.changes)
     same = len(comparison.rows) - changes
     failed = sum(row.failed for row in comparison.rows)

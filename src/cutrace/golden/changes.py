@@ -267,8 +267,9 @@ def _module_of(path: Path, changes: Sequence[Change]) -> str:
 
 
 def _inserted(tests: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The tests of a file with the new ones of ``names``. A new test is inserted after its predecessor in ``names``;
-    without one, before the first of ``names`` that the file has. The order of the other tests does not change."""
+    """The tests of a file, with the new tests of ``names`` inserted. A new test is inserted after its predecessor in
+    ``names``; without one, before the first of ``names`` that the file has. The order of the other tests does not
+    change."""
     # New tests have the place of the one that they follow, and sort after it.
     places = {name: (at, 0) for at, name in enumerate(tests)}
     at = len(tests)

@@ -27,7 +27,7 @@ _LISTED = 6
 
 
 def is_code(string: str) -> bool:
-    """Whether this is a code, not a word for an unknown one."""
+    """Whether this is a code, and not a word for an unknown code."""
     return _CODE.fullmatch(string) is not None
 
 

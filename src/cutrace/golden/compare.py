@@ -77,7 +77,7 @@ def increases(row: Row) -> dict[str, tuple[int, int]]:
         golden = row.golden.get(name, 0)
         before = max(alternatives(golden))
         now = amount(count) or 0
-        # Only the detail tells a name that is new from one whose golden amount is unknown in this environment.
+        # Only the detail shows whether a name is new or its golden amount is unknown in this environment.
         told = part_change(name, before, now, unit) in row.detail
         if told and is_more(golden, now):
             rose[name] = (before, now)
@@ -282,9 +282,9 @@ class _ComparedMetric:
 class _EntryComparer:
     """Makes the rows of one comparison.
 
-    In an environment in which the test was recorded, the golden values are those recorded there. In any other, a golden
-    value applies if two or more environments have it and all agree; for counts by name this applies to each name.
-    Kernels of the project itself apply if one environment has them.
+    An environment in which the test was recorded has its own golden values. In any other environment, a golden value
+    applies if two or more environments have it and all agree; for counts by name this applies to each name. Kernels of
+    the project itself apply if one environment has them.
     """
 
     def __init__(

@@ -1,8 +1,9 @@
 """Decide the verdict on a test: its state, the rows of its comparison, and what to do next.
 
 :func:`decide` is the whole verdict in the order of events: from the first run of the test, through the runs that it
-asks for, to the golden values to write. It runs nothing and writes nothing. Whoever runs the tests carries it out: it
-runs the body again while :attr:`Decision.next` is ``AGAIN``, and calls :func:`after_teardown` when the test has ended.
+asks for, to the golden values to write. It runs nothing and writes nothing. The caller, which runs the tests, carries
+out the decision: it runs the body again while :attr:`Decision.next` is ``AGAIN``, and calls :func:`after_teardown` when
+the test has ended.
 """
 
 from __future__ import annotations
@@ -271,7 +272,7 @@ class _Decider:
         self._waiting = deque(runs)
         self._settings = settings
         self._compare_entry = compare_entry
-        #: The runs that were taken and passed, without those for warm-up.
+        #: The runs that were taken and passed, without warm-up runs.
         self._passed: list[MeasuredRun] = []
         self.judged: list[MeasuredRun] = []
         self.notes: list[str] = []
@@ -357,7 +358,7 @@ class _Decider:
         )
 
     def _take_requested_runs(self) -> None:
-        """Take the runs that the marker or the settings request, and drop those for warm-up."""
+        """Take the runs that the marker or the settings request, and drop the warm-up runs."""
         warmup = self._expected.warmup
         if not (warmup or self._expected.repeat):
             return
@@ -555,7 +556,8 @@ class _Decider:
     # Values to write
 
     def _update(self) -> NewValues | None:
-        """What this update writes. If it changes a value, further runs must agree with it, and they are judged."""
+        """The values that this update writes. If it changes a value, further runs must agree with it, and these runs
+        are judged."""
         update = self._settings.update
         assert update is not None
         new_values = self._merged(update)
@@ -566,7 +568,7 @@ class _Decider:
         return new_values
 
     def _candidate(self) -> NewValues | None:
-        """What is proposed for the golden file: what an update would write."""
+        """The values that are proposed for the golden file: an update would write them."""
         new_values = self._merged(Update(), self._settle())
         if new_values is None or new_values.observed is None:
             return None
@@ -694,7 +696,7 @@ def _limits_only(comparison: Comparison) -> Comparison:
 
 
 def _proposes(comparison: Comparison) -> bool:
-    """Whether golden values are missing, differ or are too high, so that measured ones are proposed."""
+    """Whether golden values are missing, differ or are too high, so that measured values are proposed."""
     for row in comparison.rows:
         if row.verdict is Verdict.BETTER and row.gated and row.rule != "limit":
             return True

@@ -97,7 +97,7 @@ _KINDS = {
     bool: "true or false",
     int: "a number",
     float: "a fraction",
-    str: "a text",
+    str: "a string",
     list: "a list",
     dict: "a table",
 }
@@ -649,7 +649,7 @@ def _shared(scopes: Sequence[Values]) -> Values:
 
 
 def _without(values: Values, shared: Values) -> Values:
-    """The values of one region that an environment has beside the shared ones."""
+    """The values of one region that are not shared by all environments."""
     own = {}
     for name, value in values.items():
         rest = _without_common(value, shared.get(name))

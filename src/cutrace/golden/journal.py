@@ -109,7 +109,7 @@ def _applies(change: Change) -> bool:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a journal, without those that are damaged."""
+    """The lines of a journal. Damaged lines are left out."""
     try:
         content = path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -52,7 +52,7 @@ class Suite(NamedTuple):
 
 
 def suite_of(folder: Path) -> Suite:
-    """The suite of a folder: as pytest does, this searches the folder and those above it for a file with ini values.
+    """The suite of a folder: as pytest does, this searches the folder and its parents for a file with ini values.
     Without one, the folder is the rootdir."""
     for candidate in (folder, *folder.parents):
         for name, section in _INI_FILES.items():

@@ -131,7 +131,7 @@ def deselected_in(output: str) -> int:
 
 
 def source_order(source: Path, tests: Iterable[str]) -> dict[str, int]:
-    """The lines (from 1) of these tests of a test file, without those that its source does not define."""
+    """The lines (from 1) of these tests in a test file. Tests that the source does not define are left out."""
     scope = _module(source)
     lines: dict[str, int] = {}
     if scope is None:
@@ -144,7 +144,7 @@ def source_order(source: Path, tests: Iterable[str]) -> dict[str, int]:
 
 
 def undefined(source: Path, functions: Iterable[str]) -> set[str]:
-    """The functions, of those given, that the source of a test file certainly does not define."""
+    """The given functions that the source of a test file certainly does not define."""
     scope = _module(source)
     if scope is None:
         return set()

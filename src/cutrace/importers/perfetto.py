@@ -132,7 +132,7 @@ class PerfettoEvents(EventReader):
 
     @property
     def others(self) -> dict[str, bytes]:
-        """What a JSON file has in its outer object: the devices and the wall clock."""
+        """The values that a JSON file has in its outer object: the devices and the wall clock."""
         out: dict[str, Any] = {}
         names = [name.decode("utf-8", "replace") for name in self.packets.devices]
         if names:

@@ -19,7 +19,7 @@ from .events import EventReader, Events, Rule, Want, keys
 from .kineto import Kineto
 from .timeline import ImportTimeline, Outcome
 
-#: The argument that tells the kind of an event of a stream, the group of such events, and their kind in the account.
+#: The argument that shows the kind of an event of a stream, the group of such events, and their kind in the account.
 _KINDS = (
     ("kernel_details", "kernels", "kernel"),
     ("theoretical_occupancy_pct", "kernels", "kernel"),  # older files hide the details

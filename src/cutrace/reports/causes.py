@@ -89,7 +89,7 @@ def cause_lines(
     """A block for each cause of several failures: the changes, the first tests, and the command that updates all.
 
     ``argument`` returns the argument of pytest for the id of a test, and ``selection`` the quoted arguments that select
-    exactly these ids. Not ``named``: without the tests.
+    exactly these ids. Without ``named``, the tests are left out.
     """
     shared = [cause for cause in causes if len(cause.cases) > 1]
     for cause in shared[:_BLOCKS]:

@@ -56,7 +56,7 @@ def html(report: SessionReport, folder: Path | None = None) -> str:
     the traces of tests that failed, so that it can hand them to ui.perfetto.dev."""
     order = list(STATES)
     cases = list(report.cases)
-    # What cutrace found comes first, then what failed for another reason.
+    # Tests that cutrace failed come first, then tests that failed for another reason.
     cases.sort(
         key=lambda case: (not case.drifted, not case.bad, order.index(case.state))
     )
@@ -207,7 +207,8 @@ def _sortable(value: Cell) -> Cell:
 def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], classes: Mapping[str, str]
 ) -> str:
-    """A table of strings. ``classes`` has the CSS classes of columns, by their heads; ``name`` is for long ones."""
+    """A table of strings. ``classes`` has the CSS classes of columns, by their heads; the class ``name`` is for long
+    strings."""
     kinds = []
     for name in head:
         attribute = ""

@@ -152,7 +152,7 @@ def compare(before: SessionReport, after: SessionReport) -> list[CaseChange]:
         change = _changed(olds.pop(key, None), new)
         if change:
             changes.append(change)
-    # What is left of the old report is gone.
+    # The remaining cases of the old report are gone.
     changes += [CaseChange(case, None) for case in olds.values()]
     return changes
 

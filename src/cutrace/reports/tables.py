@@ -22,8 +22,8 @@ FORMATS = ("table", "csv", "json", "markdown")
 FORMAT = 1
 ABOUT = {"kind": "cutrace stats"}
 
-# Minimum width of the last text column, which is the name, and of other text columns; maximum width of any text column
-# if the width of the table is not limited.
+# Minimum width of the last column of strings, which is the name, and of other columns of strings; maximum width of any
+# column of strings if the width of the table is not limited.
 _NAME = 40
 _TEXT = 16
 _WIDEST = 100
@@ -44,9 +44,9 @@ def render(
     about: Mapping[str, object] = ABOUT,
     style: Callable[[Table, tuple[Cell, ...]], str] | None = None,
 ) -> Iterator[str]:
-    """Yield the tables as pieces of text. ``form`` is one of :data:`FORMATS`; ``limit`` is the maximum of rows of each
-    table, 0 for all; ``width`` is the width of the terminal in columns, None for unlimited; ``about`` has further keys
-    for JSON. ``style`` returns the style (:mod:`.text`) of a row; without it there are no escape sequences."""
+    """Yield the tables as a string in pieces. ``form`` is one of :data:`FORMATS`; ``limit`` is the maximum of rows of
+    each table, 0 for all; ``width`` is the width of the terminal in columns, None for unlimited; ``about`` has further
+    keys for JSON. ``style`` returns the style (:mod:`.text`) of a row; without it there are no escape sequences."""
     if form == "csv":
         return _csv(tables, limit)
     if form == "json":
@@ -161,7 +161,7 @@ def _text(
 
 @dataclass
 class _TextColumn:
-    """A column of a table in text: its words, the head first, and its width in characters."""
+    """A column of a table for a terminal: its strings, the head first, and its width in characters."""
 
     column: Column
     words: list[str]
@@ -218,8 +218,8 @@ def _measure(table: list[_TextColumn]) -> None:
 
 
 def _fitting(table: list[_TextColumn], width: int) -> list[_TextColumn]:
-    """The columns that fit into a line. Spare columns are dropped: first those with the same value in all rows, and of
-    these the last one first."""
+    """The columns that fit into a line. Spare columns are dropped. Columns with the same value in all rows are dropped
+    first, from the last one on."""
     _measure(table)
     spare = [column for column in table if column.column.spare]
     spare.sort(key=lambda column: column.is_constant)

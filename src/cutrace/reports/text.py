@@ -31,7 +31,7 @@ from .values import listed, pair, short, title, unit_of, value_text
 
 #: A string without line breaks, and one of "", "bad", "good", "warn", "dim", "bold".
 Line = tuple[str, str]
-#: A fact of the footer: its label, its text and its style.
+#: A fact of the footer: its label, its string and its style.
 Fact = tuple[str, str, str]
 #: Styles as arguments of ``click.style`` and ``click.secho``.
 CLICK: dict[str, dict[str, Any]] = {
@@ -188,7 +188,7 @@ def metric_name(row: Row) -> str:
 
 
 def notable(rows: Sequence[Row]) -> list[Row]:
-    """The rows to show: those that fail or differ, and always the kernel time."""
+    """The rows to show: all that fail or differ, and always the kernel time."""
     return without_repeats(list(filter(_is_notable, rows)))
 
 
@@ -460,7 +460,7 @@ def _unused_lists(report: SessionReport) -> Iterator[Fact]:
 def remarks(case: Case) -> Iterator[str]:
     """Sentences on a first run that did more work, and on unstable values."""
     if case.first_did_more:
-        yield "the first run did more GPU work than those that are judged"
+        yield "the first run did more GPU work than the judged runs"
     for metric in case.unstable:
         yield f"{metric} differs from run to run: it is not compared"
 

@@ -54,10 +54,10 @@ _TYPES_OF_INFO: dict[str, tuple[type, ...]] = {
 }
 _TEXTS_OF_INFO = frozenset(("command", "kinds", "notes", "dumped_because"))
 
-# By kind of dtype, the kinds of a file that are converted to it: integers of any size, else the same kind.
+# By kind of dtype, the kinds in a file that can be converted to it: for integers both kinds, else the same kind.
 _READ_AS = {"u": "ui", "i": "ui", "f": "f", "V": "V"}
 
-#: Files up to this size are read at once: those of a test suite are many and small.
+#: Files up to this size are read at once: a test suite writes many small files.
 _READ_AT_ONCE = 1 << 16
 
 #: The number of values of a row's ``process`` field.
@@ -252,7 +252,7 @@ class Reader:
 
     @cached_property
     def _kinds(self) -> frozenset[int]:
-        """The kinds of blocks of which there are some."""
+        """The kinds of blocks that the file has."""
         return frozenset(self.headers["kind"].tolist())
 
     def payload(self, index: int) -> bytes | None:
@@ -276,7 +276,7 @@ class Reader:
     def read(self, index: int) -> np.ndarray:
         """The rows of a table block in this version's layout; no rows when the block is damaged.
 
-        Ids are those of the block's process and ``process`` is 0: :class:`cutrace.Trace` resolves both. The array is a
+        Ids are as in the block's process, and ``process`` is 0: :class:`cutrace.Trace` resolves both. The array is a
         read-only view of the payload when the file has this version's layout.
         """
         header = self.headers[index]
@@ -387,7 +387,7 @@ class Reader:
             process = self.processes[int(self.process_of[index])]
             if (
                 "tables" in info
-            ):  # a new file of the process begins here: these belong to the one before
+            ):  # a new file of the process starts here: these keys belong to the previous file
                 process.pop("ended", None)
                 process.pop("dumped_because", None)
                 self._beginnings.add(index)
@@ -396,7 +396,7 @@ class Reader:
                 (key, value) for key, value in info.items() if _sound(key, value)
             )
             if windows:
-                # Each file of a process has its own windows, and describes one again at its end.
+                # Each file of a process has its own windows, and describes a window again at the end of the window.
                 by_start = {
                     window[0]: window for window in (*windows, *process["windows"])
                 }
@@ -412,7 +412,7 @@ def _described(data: bytes) -> dict[str, Any] | None:
     if not isinstance(info, dict):
         return None
     if "tables" in info and info["tables"] == _own_schema():
-        # Share it: a capture of a thousand ranks would hold a thousand equal ones.
+        # Share it: a capture of a thousand ranks would hold a thousand equal declarations.
         info["tables"] = _own_schema()
     return info
 
@@ -432,8 +432,8 @@ def _of_one_process(headers: np.ndarray) -> bool:
 
 
 def _sound(key: str, value: object) -> bool:
-    """Whether the value of a process description's key has the required type. Others are left out, so that callers of
-    the reader need no checks. Unknown keys may have any type."""
+    """Whether the value of a process description's key has the required type. Values of other types are left out, so
+    that callers of the reader need no checks. Unknown keys may have any type."""
     if key == "windows":
         return isinstance(value, list) and bool(value) and all(map(_is_window, value))
     if key in _TEXTS_OF_INFO:

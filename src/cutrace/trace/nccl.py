@@ -1,4 +1,4 @@
-"""What is known about the calls of NCCL: fields of the payloads of its NVTX ranges.
+"""The calls of NCCL, from fields of the payloads of its NVTX ranges.
 
 A payload has the communicator, the size of the message, the root and the reduction, as far as the call has them. Older
 versions of NCCL leave out the communicator. The rank, and the number of ranks, are in the payloads of the calls that

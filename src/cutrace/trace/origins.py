@@ -50,7 +50,7 @@ class Creation(NamedTuple):
 class Origins:
     """The recorded creations of the graph nodes of a trace.
 
-    A *path* is the names of the NVTX ranges around a creation, outermost first; ``paths`` has the distinct ones by
+    A *path* is the names of the NVTX ranges around a creation, outermost first; ``paths`` has the distinct paths by
     number. Paths :data:`OUTSIDE` and :data:`UNRECORDED` are empty. The path of a node created outside of all ranges is
     empty, too. ``path_of`` maps the numbers of nodes (:meth:`nodes`) to paths, ``created`` to the times of their
     creation (ns, 0 if unknown).

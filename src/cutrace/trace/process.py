@@ -20,7 +20,7 @@ RANK_VARIABLES = (
     "SLURM_PROCID",
     "FLUX_TASK_RANK",
 )
-#: The variables with the number of a process among those of its job on its host.
+#: The variables with the number of a process among the processes of its job on its host.
 LOCAL_RANK_VARIABLES = (
     "LOCAL_RANK",
     "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -28,7 +28,8 @@ LOCAL_RANK_VARIABLES = (
     "SLURM_LOCALID",
     "FLUX_TASK_LOCAL_ID",
 )
-#: The variables with the number of ranks, by that with the rank. ``SLURM_NTASKS`` also counts tasks of other steps.
+#: The variables with the number of ranks, by the variable with the rank. ``SLURM_NTASKS`` also counts tasks of other
+#: steps.
 SIZE_VARIABLES = {
     "RANK": "WORLD_SIZE",
     "JAX_PROCESS_ID": "JAX_NUM_PROCESSES",
@@ -213,7 +214,8 @@ def describe(
 
 
 def _on_clock(info: dict[str, Any], alignment: Alignment, clock: str) -> dict[str, Any]:
-    """A process description that names the clock of the times, and says if they were moved without snapshots."""
+    """A process description that names the clock of the times, and has a note if the times were moved without
+    snapshots."""
     if alignment == Alignment():
         return info
     info = info | {"clock_of": clock}
@@ -223,8 +225,8 @@ def _on_clock(info: dict[str, Any], alignment: Alignment, clock: str) -> dict[st
 
 
 def recording_of(pid: int, info: dict[str, Any]) -> tuple[str, int, int] | None:
-    """The boot id, pid and start of the recording that a process description is of; None if it does not say. All parts
-    of a recording share it."""
+    """The boot id, pid and start of the recording that a process description belongs to; None if it does not say. All
+    parts of a recording share it."""
     boot = str(info.get("boot_id", ""))
     started = int(info.get("started", 0))
     if boot and started:
@@ -233,6 +235,6 @@ def recording_of(pid: int, info: dict[str, Any]) -> tuple[str, int, int] | None:
 
 
 def clock_of(info: dict[str, Any]) -> str:
-    """The boot id that the times of a process count from, by its description: its own boot, or that of the capture it
-    was merged into."""
+    """The boot id that the times of a process count from, by its description: its own boot, or the boot of the capture
+    it was merged into."""
     return str(info.get("clock_of") or info.get("boot_id", ""))

@@ -37,9 +37,9 @@ def write(
 ) -> int:
     """Write the part of a trace that ``selection`` wants (None: all of it) to the capture ``path``, in one step.
 
-    Each selected process is written with its description, ``notes`` added, and its facts. Times are those of the trace.
-    Damage of the original becomes losses of the new capture. Returns the number of event rows, facts excluded. Raises
-    :class:`CutraceError` when no row is selected, or the file cannot be written.
+    Each selected process is written with its facts and its description, to which ``notes`` are added. Times are on the
+    clock of the trace. Damage of the original becomes losses of the new capture. Returns the number of event rows,
+    facts excluded. Raises :class:`CutraceError` when no row is selected, or the file cannot be written.
     """
     check_output(path, trace.sources)
     selection = selection or Selection()
@@ -75,7 +75,7 @@ def write(
                 )
             # The description already has "ended" if the original was closed in order.
             writer.close(in_order=False)
-        # Rows of a damaged block may have been the selected ones: the capture then says that they are lost.
+        # A damaged block may have had the selected rows: the capture then says that rows are lost.
         if selection.of_rows and events == unchosen and not trace.damage:
             refuse_empty(trace)
     return events

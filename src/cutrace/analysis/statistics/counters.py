@@ -1,4 +1,4 @@
-"""Counters: samples of hardware, counters of NVTX, and those of imported traces."""
+"""Counters: samples of hardware counters, counters of NVTX, and counters of imported traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""CUDA graphs: those traced as a whole, and the work of others by the ranges in which their nodes were created."""
+"""CUDA graphs: graphs traced as a whole, and the work of other graphs by the ranges in which their nodes were
+created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What importers read of the host and of annotations on the GPU: operators, calls of the operating system, and more."""
+"""Slices that importers read, on the host and as annotations on the GPU: operators, calls of the operating system, and
+more."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class OutermostCalls:
         self._ends = np.zeros(0, np.int64)
 
     def of(self, calls: Columns) -> np.ndarray:
-        """The indices of the outermost ones of some calls, which ascend by start."""
+        """The indices of the outermost calls. ``calls`` ascend by start."""
         ids = calls["correlation"]
         start = calls["start"]
         end = calls["end"]

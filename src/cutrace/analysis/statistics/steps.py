@@ -419,7 +419,7 @@ def _no_step(trace: Trace, name: str) -> str:
 
 
 def _range_names(trace: Trace) -> tuple[list[str], list[str]]:
-    """The names of ranges that ended, and of those that never did, in the order of first appearance."""
+    """The names of ranges that ended, and the names of ranges that never did, in the order of first appearance."""
     ended: dict[str, None] = {}
     never_ended: dict[str, None] = {}
     for table in RANGE_TABLES:

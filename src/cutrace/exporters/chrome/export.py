@@ -27,7 +27,7 @@ from .metadata import (
 )
 from .shared import Shared
 
-#: The gzip level. Higher ones are much slower and hardly smaller.
+#: The gzip level. Higher levels are much slower, and the files hardly smaller.
 _LEVEL = 5
 #: The tables that are written, in this order.
 _GPU = (

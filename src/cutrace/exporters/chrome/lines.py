@@ -1,4 +1,4 @@
-"""Lines of JSON: templates that native code fills for each row, and pieces of text that are made once."""
+"""Lines of JSON: templates that native code fills for each row, and pieces that are made once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...trace.strings import StringTable
 from ...trace_events import OWN, WRAP
 from ..programs import BLOB, INTEGER, MICROSECONDS, RAW, REAL, UNLESS, Op
 
-#: A column of a line: numbers, or ids with their pieces of text.
+#: A column of a line: numbers, or ids with their pieces.
 Column = np.ndarray | tuple[np.ndarray, Blobs]
 
 _KINDS = {"int": INTEGER, "us": MICROSECONDS, "real": REAL, "blob": BLOB, "if": UNLESS}
@@ -57,7 +57,7 @@ def own(more: Mapping[str, Any] | None = None, **fields: int) -> bytes:
 class Line:
     """A template of a line. ``<int stream>`` is replaced by the number in the column ``stream``, ``<us start>`` by
     nanoseconds as microseconds, ``<real value>`` by a double, ``<blob name>`` by the piece with the id in the column
-    ``name``. The text between ``<if flags>`` and ``<end>`` is omitted where the column is 0.
+    ``name``. The part between ``<if flags>`` and ``<end>`` is omitted where the column is 0.
     """
 
     def __init__(self, template: str) -> None:

@@ -63,7 +63,7 @@ def keys_behind(trace: Trace, unsupported: dict[str, int]) -> bytes:
     sentences = [*trace.quality.sentences()]
     for name, count in unsupported.items():
         rows = count_of(count, "row")
-        sentences.append(f"left out, for lack of events for them: {rows} of {name}")
+        sentences.append(f"left out, because no event can hold them: {rows} of {name}")
     if sentences:
         return b",\n" + quoted(MISSING) + b": " + dumped(sentences)
     return b""

@@ -2,7 +2,7 @@
 
 Numbers differ between slices, so each slice holds its own. Strings, lists and objects, such as the shapes of an
 operator's inputs, repeat in many slices, so they are interned. Several lists and objects of one slice are interned as
-one JSON text. When a trace has more than :data:`MOST_SHARED` different sets, each further slice holds its own.
+one JSON string. When a trace has more than :data:`MOST_SHARED` different sets, each further slice holds its own.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from . import proto
 from .packets import InternedNames, InternedRefs
 from .proto import Columns
 
-#: The field with the JSON text of a source's arguments.
+#: The field with a source's arguments as a JSON string.
 TEXT = "arguments"
-#: Lists and objects nested deeper than this are written as JSON text.
+#: Lists and objects nested deeper than this are written as JSON strings.
 DEPTH = 16
 #: The largest number of shared sets of strings in one trace.
 MOST_SHARED = 1 << 14
 #: The number of the empty shared set.
 UNSHARED = 0
 
-#: Integers with a name in a JSON text, short enough for 64 bits.
+#: Integers with a name in a JSON string, short enough for 64 bits.
 _WHOLE = re.compile(rb'(?<=":)( ?)(-?(?:0|[1-9][0-9]{0,17}))(?=[,}])')
-#: The first of the numbers that replace those of a string, to test which numbers become annotations.
+#: To test which numbers of a string become annotations, other numbers replace them. This is the first one.
 _PROBE = 10**17
 _ANNOTATION = proto.field("TrackEvent", "debug_annotations").tag
 _INT_VALUE = proto.field("DebugAnnotation", "int_value").tag
@@ -52,7 +52,7 @@ class _SimilarTexts(NamedTuple):
 
 
 class Annotations:
-    """The arguments of the rows of a trace, by string id of their JSON text.
+    """The arguments of the rows of a trace, by string id of their JSON string.
 
     ``shared_of`` maps a string id to a shared set of strings. ``piece_of`` maps it to an entry of ``pieces``: encoded
     fields of a ``TrackEvent`` with the row's own arguments. Both have an entry for each string of the trace. ``used``
@@ -96,7 +96,8 @@ class Annotations:
         return np.asarray(self.shared_of[rows[TEXT]])
 
     def shared(self, number: int, refs: InternedRefs) -> list[dict[str, Any]]:
-        """The debug annotations of a shared set. Adds to ``refs`` the interned entries of these and the own ones."""
+        """The debug annotations of a shared set. Adds to ``refs`` the interned entries of these annotations and of the
+        row's own ones."""
         shared = self._shared[number]
         for name in shared.numbers:
             refs.name("debug_annotation_names", name)
@@ -140,8 +141,8 @@ class Annotations:
         return number, _encoded(fields)
 
     def _divide(self, data: bytes) -> tuple[dict[str, Any] | None, dict[str, str]]:
-        """The numbers and the strings of a JSON object. Lists and objects become text, several of them one string.
-        Returns None and no strings for JSON that is not an object."""
+        """The numbers and the strings of a JSON object. Lists and objects become a JSON string; several of them become
+        one string. Returns None and no strings for JSON that is not an object."""
         values = _object(data)
         if values is None:
             return None, {}

@@ -255,7 +255,7 @@ class Descriptors:
         #: The tracks of derived counters, by number.
         self.counters: list[dict[str, Any]] = []
         self._threads: dict[tuple[int, int], str] = {}
-        # The last name of a thread wins, and names from NVTX win over those from the operating system.
+        # The last name of a thread wins, and NVTX names win over names from the operating system.
         by_source = np.argsort(trace.threads["source"], kind="stable")
         for row in trace.threads[by_source]:
             thread = (int(row["process"]), int(row["thread"]))

@@ -31,8 +31,8 @@ from .packets import (
 )
 from .proto import Columns, FromColumn, Piece, SegmentPiece, String, Template, When
 
-#: What a style consists of: its family and queue, the path of ranges in which its graph node was created, the ids of
-#: its name and of the text about its code (0 for none), and the numbers of its names among the names of kernels.
+#: The columns of a style: its family and queue, the path of ranges in which its graph node was created, the ids of its
+#: name and of the string about its code (0 for none), and the numbers of its names among the names of kernels.
 _STYLE = np.dtype(
     [
         ("family", np.uint32),
@@ -144,7 +144,7 @@ class _CodeTexts:
 
     def of(self, names: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """The ids of the strings of launch configurations, given their names and codes."""
-        # A known code has the same text for all names.
+        # A known code has the same string for all names.
         names_of_unknown = np.where(codes == 0, names, np.uint32(0))
         keys, new = self._keys.ids([names_of_unknown, codes])
         texts = []

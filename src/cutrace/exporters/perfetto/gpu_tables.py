@@ -34,7 +34,7 @@ COPY_FIELDS = (
     "peer_context",
 )
 FILL_FIELDS = ("value", "memory", "flags")
-#: Fields of the launch configuration that become text in a trace, besides the name and the code.
+#: Fields of the launch configuration that become strings in a trace, besides the name and the code.
 TEXT_FIELDS = (
     "launch_type",
     "cluster_x",
@@ -87,7 +87,7 @@ class GpuTable:
 
 
 def kernel_family(descriptors: Descriptors, process: int, row: np.void) -> Family:
-    """Kernels with the same text fields of their launch configurations."""
+    """Kernels with equal fields of their launch configurations that become strings."""
     trace = descriptors.trace
     device = (process, int(row["device"]))
     device_row = descriptors.devices.rows.get(device)
@@ -151,7 +151,7 @@ DIMENSIONS = {
     **{f"launch.grid_size.{axis}": f"grid_{axis}" for axis in "xyz"},
     **{f"launch.workgroup_size.{axis}": f"block_{axis}" for axis in "xyz"},
 }
-#: Arguments that are a field of the launch configuration, and the value that says nothing, None if all say something.
+#: Arguments that are a field of the launch configuration, and the value to omit, None if no value is omitted.
 LAUNCH_COUNTS: dict[str, tuple[str, int | None]] = {
     "registers_per_thread": ("registers", None),
     "shared_mem_static": ("static_shared", None),

@@ -89,13 +89,18 @@ REPLAYED = TableLayout(
     (
         Field("start", "u64", "ns", "start of the first work"),
         Field("end", "u64", "ns", "end of the last work"),
-        Field("range", "u32", "", "number of the range and those around it"),
+        Field(
+            "range",
+            "u32",
+            "",
+            "number of the path of the range and the ranges around it",
+        ),
         *(SHARED[name] for name in ("stream", "context", "device", "process")),
     ),
 )
 
 
-#: Arguments of an event by name; those that are 0 or None are omitted.
+#: Arguments of an event by name. Arguments that are 0 or None are omitted.
 StyleArguments = Mapping[str, int | str | None]
 
 
@@ -136,11 +141,11 @@ class HostTable:
     ``track`` describes its tracks. The key of a track is the value of ``track_fields``: 0 without fields, a tuple for
     several. ``describe`` reads the ``style_fields``; counters have no style. Each of ``arguments`` becomes a debug
     annotation, omitted where it is 0. So does each field of ``strings``, which has the string for each of its values,
-    omitted where it is empty. Rows of a table with ``text`` can have arguments in :data:`TEXT`. Rows of a
-    ``counted`` table can have hardware metrics. ``select`` returns the mask of the rows that this description is for.
-    ``levels`` says how slices with equal times nest; of one level the inner rows come later, or first with
-    ``inner_first``. ``value`` returns the value of a counter for each row. Rows of an ``open`` table are slices that
-    never ended. ``derived`` has the fields of derived rows.
+    omitted where it is empty. Rows of a table with ``text`` can have arguments in :data:`TEXT`. Rows of a ``counted``
+    table can have hardware metrics. ``select`` returns the mask of the rows that this description is for. ``levels``
+    says how slices with equal times nest; of one level the inner rows come later, or first with ``inner_first``.
+    ``value`` returns the value of a counter for each row. Rows of an ``open`` table are slices that never ended.
+    ``derived`` has the fields of derived rows.
     """
 
     name: str
@@ -910,7 +915,7 @@ class HostChunk:
 
     @property
     def end(self) -> np.ndarray | None:
-        """The ends of slices, :data:`NEVER` for those that never ended; None for instants."""
+        """The ends of slices. A slice that never ended has :data:`NEVER`. None for instants."""
         if self.events.table.begins:
             return self.rows["end"]
         if self.events.table.open:
@@ -923,7 +928,7 @@ class HostChunk:
         return np.asarray(self.columns.result()["value"]).dtype.kind != "f"
 
     def bind(self, by_event: Columns) -> tuple[Program, list[np.ndarray | Blobs]]:
-        """The template, bound to the chunk's columns and those by event."""
+        """The template, bound to the columns of the chunk and to the columns by event."""
         columns = self.columns.result() | by_event
         extra = "extra_offsets" in columns
         if self.events.table.kind == "counter":

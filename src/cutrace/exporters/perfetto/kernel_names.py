@@ -74,14 +74,14 @@ class KernelNameColumns:
 
 
 class ShortNames:
-    """Short names of functions, each different from those before it."""
+    """Short names of functions. Each differs from all earlier ones."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._repeated: Counter[str] = Counter()
 
     def of(self, name: str) -> str:
-        """The shortest form of a new name that no other name has, the name with a number if all are taken."""
+        """The shortest form of a new name that no other name has, or the name with a number if all are taken."""
         for form in forms(name):
             if form not in self._taken:
                 self._taken.add(form)

@@ -35,7 +35,7 @@ NEEDS_STATE = 2
 
 
 def text_field(field: str) -> str:
-    """The field with the text in the interned entries of a field of InternedData."""
+    """The field with the string in the interned entries of a field of InternedData."""
     if field in ("debug_annotation_string_values", "function_names"):
         return "str"
     return "name"
