@@ -146,8 +146,9 @@ def stats(
     ranges: RangesBy = "adopted",
     name: str = "",
 ) -> Report | list[Report]:
-    """Return the report of this name, such as ``"cuda_gpu_kern_sum"``; a list of reports for several names, or of the
-    usual ones with rows when none is named. docs/reference/statistics.md lists them and defines their columns.
+    """Return the report of this name, such as ``"cuda_gpu_kern_sum"``. For several names, return a list of reports.
+    Without a name, return a list of the usual reports that have rows. docs/reference/statistics.md lists them and
+    defines their columns.
 
     :param sort: sort by this column: numbers from the largest, strings from A.
     :param names: kernels by ``stable`` names, or by ``full`` ones with template arguments.
@@ -271,7 +272,7 @@ def diff(
     """Compare two traces: kernels, API calls, copies, waits, memory. docs/reference/statistics.md has the rules.
 
     :param fail_on: the aspects that fail, as a list or with commas between: ``counts``, ``bytes``, ``launches``,
-        ``memory``, ``time``, ``code``; ``exact`` is the first three, ``all``, ``none``.
+        ``memory``, ``time``, ``code``; ``exact`` means the first three; ``all`` and ``none`` are possible too.
     :param tolerance: the largest accepted differences, one or several, such as ``"time=10%"``.
     :param clock: what happens to several files of a side, as in :func:`cutrace.load`.
 
@@ -367,8 +368,8 @@ def open(
 def trace_processor(source: Source, *, shell: StrPath | None = None) -> TraceProcessor:
     """Return a ``perfetto.trace_processor.TraceProcessor`` with a trace, for queries in the SQL of Perfetto.
 
-    Close it, or use it in a ``with`` statement. The trace is in its memory: the temporary file that it was read from is
-    removed before it is returned.
+    Close it, or use it in a ``with`` statement. It holds the trace in memory: a temporary file is removed before this
+    function returns.
 
     :param shell: the program ``trace_processor_shell`` to start; unless given, the one that the ``perfetto`` package
         downloads on first use and keeps.

@@ -1,9 +1,9 @@
 """A capture inside a file of another format, so that the file opens again as that capture.
 
-The capture is cut into pieces of some MiB. A piece is its offset in the capture and the size of the whole capture (two
-u64, little-endian), then a zstd frame with a checksum. A Perfetto trace has pieces in packets of their own
-(``TracePacket.cutrace_capture``, which viewers skip); the first packet of the trace is one of them. Trace-event JSON
-has them in the first key, as base64; SQLite has them in a table. A capture is used only if it is complete.
+The capture is cut into pieces of some MiB. A piece starts with its offset in the capture and the size of the whole
+capture (two u64, little-endian). A zstd frame with a checksum follows. A Perfetto trace has pieces in packets of their
+own (``TracePacket.cutrace_capture``, which viewers skip); the first packet of the trace is one of them. Trace-event
+JSON has them in the first key, as base64; SQLite has them in a table. A capture is used only if it is complete.
 """
 
 from __future__ import annotations

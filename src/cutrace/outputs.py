@@ -37,9 +37,9 @@ def check_output(
     folder: bool = False,
     endings: Sequence[str] = (),
 ) -> None:
-    """Raise :class:`CutraceError` when no file, or no folder, can be written or replaced at ``path``, or when that
-    would replace one of the ``sources``: all files and folders that the output is made of; and when the name ends in
-    none of ``endings``."""
+    """Raise :class:`CutraceError` when no file (with ``folder``, no folder) can be written or replaced at ``path``,
+    when the name ends in none of ``endings``, or when the output would replace one of the ``sources``. The sources are
+    all files and folders that the output is made of."""
     if endings and path.suffix not in endings:
         *others, last = endings
         either = f"{', '.join(others)} or {last}" if others else last

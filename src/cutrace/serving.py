@@ -1,9 +1,10 @@
 """Serving one file once to ui.perfetto.dev in a browser on this machine.
 
 The page may fetch from port 9001 of the loopback interface, where its own tools serve traces too. Any page in the
-browser, and any user of the machine, can also reach that port. So a request must name this server as its host (a page
-whose name resolves to 127.0.0.1 names another), come from ui.perfetto.dev or from no page, and have the one path, which
-cannot be guessed. The file is opened before the first request, so no request names a file.
+browser, and any user of the machine, can also reach that port. So a request is checked. It must name this server as its
+host: a page whose name resolves to 127.0.0.1 would name another host. It must come from ui.perfetto.dev or from no
+page. It must have the only valid path, which cannot be guessed. The file is opened before the first request, so no
+request can choose a file.
 """
 
 from __future__ import annotations

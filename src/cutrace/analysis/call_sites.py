@@ -51,8 +51,8 @@ _DIRECTIONS = np.array(list(COPY_KINDS), object)
 
 @dataclass(frozen=True)
 class MetricWork:
-    """The work that a metric counts, as arrays with one element each: the ``name`` of its part of the metric ("" for a
-    metric without parts), its ``size`` (bytes), and the Python ``stack`` of its call (0 for none)."""
+    """The work that a metric counts, as arrays with one element for each piece. ``name`` is its part of the metric (""
+    for a metric without parts), ``size`` is in bytes, and ``stack`` is the Python stack of its call (0 for none)."""
 
     name: np.ndarray
     size: np.ndarray

@@ -34,10 +34,10 @@ _CONFIGURATION_FIELDS = (
 
 @dataclass(frozen=True)
 class StatsOptions:
-    """Options of the statistics. ``names`` maps the name of a kernel to the one that it is counted under; kernels that
-    take less than ``short_ns`` (ns) are short; gaps of streams up to ``consecutive_ns`` (ns) are a kernel wait; a queue
-    of ``full_queue`` launches is full; with ``ranges="own"`` ranges adopt no work of other threads; steps are the
-    ranges whose name matches ``name`` (:mod:`cutrace.patterns`), none with ""."""
+    """Options of the statistics. ``names`` maps the name of a kernel to the name that it is counted under. Kernels that
+    take less than ``short_ns`` (ns) are short. Gaps of streams up to ``consecutive_ns`` (ns) are a kernel wait. A queue
+    of ``full_queue`` launches is full. With ``ranges="own"``, ranges adopt no work of other threads. Steps are the
+    ranges whose name matches ``name`` (:mod:`cutrace.patterns`); with "" there are none."""
 
     names: Callable[[str], str] = normalize_kernel
     short_ns: int = 10_000

@@ -1,8 +1,8 @@
 """Statistics of numbers by group, in bounded memory.
 
 Counts, sums, minima and maxima are exact; mean and deviation have floating-point accuracy. Quantiles come from a
-histogram. Below 2,048 each bin holds one number and quantiles are exact; above, a bin is 1/1,024 of its number wide
-and quantiles are within 0.05 %.
+histogram. Below 2,048, each bin holds one number and quantiles are exact. Above, the width of a bin is 1/1,024 of its
+numbers, and quantiles are within 0.05 %.
 """
 
 from __future__ import annotations

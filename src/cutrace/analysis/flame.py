@@ -1,11 +1,11 @@
 """Flame graphs: GPU time by path, down to kernels. A path has nested ranges, with the time of the launching threads
 beside it, or the Python frames of the launching calls, with the time of API calls beside it.
 
-A range is an NVTX range or a slice of the host (an operator) that starts and ends on one thread. GPU work belongs to
-the ranges that adopt it (:mod:`cutrace.trace.ranges`), inside them to the ranges that are open on its launching thread
-when the launching call starts, and inside these to the ranges in which its graph node was created. Work outside of all
-ranges, and work whose call was not recorded, is directly below the root. Equal paths of all threads and processes are
-one frame.
+A range is an NVTX range or a slice of the host (an operator) that starts and ends on one thread. The path of GPU work
+has, outermost first: the ranges that adopt it (:mod:`cutrace.trace.ranges`), the ranges that are open on its launching
+thread when the launching call starts, and the ranges in which its graph node was created. Work outside of all ranges,
+and work whose call was not recorded, is directly below the root. Equal paths of all threads and processes are one
+frame.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def flame(
     trace: Trace, options: StatsOptions = DEFAULTS, by: FramesBy = "range"
 ) -> Frame:
     """The root of the flame graph of a trace, ``by`` range or Python stack. Its ``gpu_ns`` is the sum of the times of
-    all kernels, copies, fills and whole graphs, as in the reports of ``cutrace stats``; its ``cpu_ns`` is the time of
+    all kernels, copies, fills and whole graphs, as in the reports of ``cutrace stats``. Its ``cpu_ns`` is the time of
     threads in any range, or of API calls with a stack. Raises :class:`cutrace.CutraceError` for stacks of a trace that
     has none."""
     return flame_with_coverage(trace, options, by)[0]

@@ -91,9 +91,9 @@ class Statistic:
     """A statistic, which ``cutrace stats`` shows as a report.
 
     ``rows`` is a collection, or a function that returns the objects of the rows from the collections that it ``needs``.
-    Rows satisfy ``where`` and are sorted by ``order``. With ``spread``, the name of an attribute, the columns of this
-    :class:`.distribution.Spread` in ``unit`` come first, and rows are sorted by ``weight``, the name of an attribute
-    (default: the total of the spread), largest first. The share of a row is its part of the sum of the weights.
+    Rows satisfy ``where`` and are sorted by ``order``. ``spread`` names an attribute, a :class:`.distribution.Spread`
+    in ``unit``. Its columns come first, and rows are sorted by ``weight``, largest first. ``weight`` names an attribute
+    too (default: the total of the spread). The share of a row is its part of the sum of the weights.
 
     ``usual`` statistics are shown by default. A ``listing`` has a row for each event. ``options`` are the fields of
     :class:`.context.StatsOptions` that change the rows. ``doc`` has the sentences of the reference: which question the

@@ -27,7 +27,7 @@ class Gpu:
     """One GPU, by UUID, over all processes that used it.
 
     ``busy_ns`` is the time in which any GPU work ran, ``compute_ns`` the time of computation (:mod:`.gpu` defines
-    both); ``utilization`` is the share of the busy time in the span of the capture, without the time between the
+    both). ``utilization`` is the busy time divided by the span of the capture; the span leaves out the time between the
     windows of a capture range. ``kernel_ns`` is the sum of the times of kernels and whole graphs, which may overlap on
     different streams.
     """

@@ -54,8 +54,8 @@ class Groups:
 class Work:
     """GPU work of all tables as parallel arrays, ascending by ``start`` (ns). ``table`` is the index in
     :data:`cutrace.trace.quality.GPU_WORK`, ``stream`` the index in :attr:`Sweep.streams`, ``launch`` the launch
-    configuration of a kernel, else 0; ``detail`` the kind of a copy or the graph of a graph launch, else 0; ``node``
-    the number of its graph node in ``Trace.origins``, None in a trace without them."""
+    configuration of a kernel, else 0. ``detail`` is the kind of a copy or the graph of a graph launch, else 0. ``node``
+    is the number of the graph node in ``Trace.origins``, None in a trace without origins."""
 
     start: np.ndarray
     end: np.ndarray

@@ -51,7 +51,8 @@ def record_command(
     instead and each writes a dump. Call it from the main thread.
 
     Raises :class:`CutraceError` before the command runs when it is not found, the output cannot be written or counters
-    cannot be sampled, and afterwards when the files cannot be joined or converted; the message names the files.
+    cannot be sampled. Raises it after the command when the files cannot be joined or converted; the message then names
+    the files.
     """
     executable = find_command(command[0])
     to = Destination.at(output, options)

@@ -153,7 +153,7 @@ class OptionArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a recording. None leaves an option to the recorded process: to `cutrace arm` or the collector."""
+    """The options of a recording. With None, the recorded process decides: `cutrace arm` or the collector."""
 
     kinds: tuple[str, ...] | None = option(
         "Record these kinds of activity only (listed below).",

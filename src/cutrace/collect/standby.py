@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from .options import OptionArguments
 
 _PROTOCOL = 1
-# How long (s) a process may take to greet. To start and to stop it may wait for the GPU and the disk (patience_ms).
+# Timeouts (s): of a greeting or a status, of another answer, and until a new socket accepts connections. To start and
+# to stop a recording, the process may wait for the GPU and the disk (patience_ms).
 _GREETING = 3.0
 _ANSWER = 120.0
 _NEW = 1.0
-# How often (s) to ask whether the program has worked, and how long its first call may take.
+# How often (s) to ask whether the program has given the GPU work, and how long its first such call may take.
 _POLL = 0.05
 _LONGEST_FIRST_CALL = 10.0
 _SHORTEST = 10**6
@@ -311,7 +312,7 @@ class _Connection:
     """A connection to a process on standby. ``pid`` is the id of the process, as seen from here."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError when there is nobody to connect to, and ConnectionRefusedError when the process has ended."""
+        """Raises OSError when no process listens, and ConnectionRefusedError when the process has ended."""
         self._path = path
         #: "exit" when the process ended in order, "lost" when it ended in another way, "" before.
         self.ended: Literal["", "exit", "lost"] = ""

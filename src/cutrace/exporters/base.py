@@ -28,9 +28,9 @@ class Request:
     omitted: NVTX ranges on streams, counters, waits. ``table`` is for formats with one table. ``capture`` says whether
     to embed the capture, so that the file can be loaded as that capture (:mod:`cutrace.embedding`); if None, the format
     decides. ``by`` says what the frames of flame graphs are. With ``ranges="own"`` NVTX ranges contain the work of
-    their own thread only. ``progress`` is called with the work done and the total work, in any unit, ``say`` with
-    sentences about the output, such as how much of the GPU time has a range. An exporter writes all rows of
-    the trace; :func:`cutrace.loading.selected` makes a smaller trace first.
+    their own thread only. ``progress`` is called with the work done and the total work, in any unit. ``say`` is called
+    with sentences about the output, such as how much of the GPU time has a range. An exporter writes all rows of the
+    trace; :func:`cutrace.loading.selected` makes a smaller trace first.
     """
 
     format: str | None = None

@@ -37,7 +37,7 @@ _PLACE = re.compile(r"(?P<file>.+):(?P<line>\d+) in (?P<function>.+)")
 
 def write(trace: Trace, path: Path, request: Request) -> None:
     """Write a sample for each path of frames with GPU work of its own, with the time (ns) and the number of its pieces.
-    What is missing in the trace is a comment of the profile."""
+    Sentences on missing data are comments of the profile."""
     sentences: list[str] = []
     root, covered = requested_flame(trace, request)
     if covered:

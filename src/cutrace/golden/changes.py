@@ -214,9 +214,9 @@ def _marks(
 ) -> dict[str, str]:
     """The marks of a golden file whose tests become ``tests``. New and changed tests get one.
 
-    git moves an added test down over equal lines, up to the mark of the next test, which no other test has. Then
-    another branch can rename the next test without a conflict, because a renamed test keeps its mark. A new test is a
-    renamed one if it stands in the place of a test that its source no longer defines.
+    git moves an added test down over lines that are equal, and stops at the mark of the next test, because each mark is
+    unique. Then another branch can rename the next test without a conflict, because a renamed test keeps its mark. A
+    new test is a renamed one if it stands in the place of a test that its source no longer defines.
     """
     marks = dict(before.marks)
     known = set(map(function_of, before.tests))

@@ -1,9 +1,9 @@
 """Decide the verdict on a test: its state, the rows of its comparison, and what to do next.
 
-:func:`decide` is the whole verdict in the order of events: from the first run of the test, through the runs that it
-asks for, to the golden values to write. It runs nothing and writes nothing. The caller, which runs the tests, carries
-out the decision: it runs the body again while :attr:`Decision.next` is ``AGAIN``, and calls :func:`after_teardown` when
-the test has ended.
+:func:`decide` makes the whole verdict in the order of events: the first run of the test, the further runs that it asks
+for, and the golden values to write. It runs nothing and writes nothing. The caller, which runs the tests, carries out
+the decision: it runs the body again while :attr:`Decision.next` is ``AGAIN``, and calls :func:`after_teardown` when the
+test has ended.
 """
 
 from __future__ import annotations

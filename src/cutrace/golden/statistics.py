@@ -1,8 +1,8 @@
 """Intervals of repeated times, and whether two of them differ.
 
-A time is slower only if its minimum exceeds the old third quartile by more than the tolerance, the change is larger
-than the effect of clocks and schedulers, and, with enough runs, a rank test agrees. A time that is neither clearly
-different nor the same is ambiguous.
+A time is slower only if three conditions hold. Its minimum exceeds the old third quartile by more than the tolerance.
+The change is larger than the effect of clocks and schedulers. With enough runs, a rank test agrees. A time that is
+neither clearly different nor the same is ambiguous.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Building rows of a capture from columns of another tool's tables, with an account of unusable rows.
 
-A row with a value that its field cannot hold is unusable: it is counted as lost, and the value is never truncated.
+A row with a value that its field cannot hold is unusable. It is counted as lost. Values are never truncated.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Rows:
                 self.reject(self.batch.columns[column].null, f"no {column}")
 
     def moment(self, column: str, name: str = "time", until: str = "") -> None:
-        """Set the time of an instant. ``until`` is a column with an end, used only for the account."""
+        """Set the time of an instant. ``until`` is a column with an end, which only the account uses."""
         self.need(column)
         if until:
             self.need(until)

@@ -114,8 +114,8 @@ def _library() -> str:
 
 @dataclass(frozen=True)
 class Increase:
-    """What rose in a failed row: ``name`` is a part of the ``metric``, "" for all of it; ``before`` and ``now`` are the
-    golden and the present amount, ``change`` is the string about them."""
+    """What rose in a failed row: ``name`` is a part of the ``metric``, "" for the whole metric. ``before`` and ``now``
+    are the golden and the present amount, and ``change`` describes them."""
 
     metric: str
     region: str

@@ -99,8 +99,8 @@ def page(
     shared: Sequence[str] = (),
     **parts: str,
 ) -> str:
-    """The page of this name: the frame of all pages with the body of this one, filled with its style, its script if it
-    has one, a policy that allows only these two, and the other arguments, which are HTML except the ``title``.
+    """The page of this name: the frame of all pages with the body of this page. It is filled with the style, the script
+    if there is one, a policy that allows only these two, and the other arguments. These are HTML except the ``title``.
     ``folder`` has the style, script and body of this page. ``shared`` are scripts that this page uses, together with
     their styles: ``charts`` for :func:`figure`, ``tables`` for :func:`figures` and :func:`sortable`."""
     style = style_of_page(name, folder, shared)
@@ -145,7 +145,8 @@ def figure(identity: str, title: str, chart: Mapping[str, object] | None) -> str
 
 def figures(made: Table, most: int, more: str) -> str:
     """A table that readers sort and filter. Its first ``most`` rows are HTML; the script of the page shows others.
-    Below it is ``more`` with the number of others. The column that names the row comes first. Nothing for no rows."""
+    Below it is ``more`` with the number of others. The column that names the row comes first. Without rows, the result
+    is empty."""
     rows = list(made.rows)
     if not rows:
         return ""

@@ -78,9 +78,9 @@ class Style:
 class Lane:
     """One lane of a timeline: a stream, the API calls or NVTX ranges of a thread, or the regions of the test.
 
-    ``slices`` are (start, duration, style, depth, link), ascending by start. Start (from the start of the timeline) and
-    duration are in ns; style is an index into :attr:`Timeline.styles`; depth is the row in the lane; link is a number
-    that a call shares with the work it launched, else 0.
+    ``slices`` are (start, duration, style, depth, link), ascending by start. The start (from the start of the timeline)
+    and the duration are in ns. The style is an index into :attr:`Timeline.styles`. The depth is the row in the lane.
+    The link is a number that a call shares with the work it launched, else 0.
     """
 
     title: str

@@ -44,8 +44,8 @@ def render(
     about: Mapping[str, object] = ABOUT,
     style: Callable[[Table, tuple[Cell, ...]], str] | None = None,
 ) -> Iterator[str]:
-    """Yield the tables as a string in pieces. ``form`` is one of :data:`FORMATS`; ``limit`` is the maximum of rows of
-    each table, 0 for all; ``width`` is the width of the terminal in columns, None for unlimited; ``about`` has further
+    """Yield the tables as a string in pieces. ``form`` is one of :data:`FORMATS`. ``limit`` is the maximum of rows of
+    each table, 0 for all. ``width`` is the width of the terminal in columns, None for unlimited. ``about`` has further
     keys for JSON. ``style`` returns the style (:mod:`.text`) of a row; without it there are no escape sequences."""
     if form == "csv":
         return _csv(tables, limit)

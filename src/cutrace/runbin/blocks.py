@@ -15,7 +15,7 @@ import numpy as np
 
 from .._native import crc32c
 
-#: Reads from a file: gets the largest number of bytes and the offset.
+#: A function that reads from a file. Its arguments are the largest number of bytes, and the offset.
 ReadAt = Callable[[int, int], bytes]
 
 MAGIC = b"\x89CUTR\r\n\x1a"

@@ -1,8 +1,7 @@
 """The machine code of kernels.
 
-A launch configuration has the hash of its code where the collector was certain which code ran. The table
-``kernel_codes`` has the codes of all launched names. So a launch without a hash whose name has several codes is
-ambiguous.
+A launch configuration has the hash of its code if the collector was certain which code ran. The table ``kernel_codes``
+has the codes of all launched names. If a launch has no hash and its name has several codes, its code is ambiguous.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ t, the launch is adopted by the innermost range of the only thread of its proces
 have one open, the launch belongs to none. docs/concepts.md describes the rule.
 
 The ranges around the innermost one contain the launch, too. So the answer in a domain is a thread. The ranges of a
-thread in a domain are a nest, and the answer for a launch is a set of nests: it is in all ranges of these nests that
-are open at t.
+thread in a domain are a nest, and the answer for a launch is a set of nests. The launch is in all ranges of these nests
+that are open at t.
 """
 
 from __future__ import annotations

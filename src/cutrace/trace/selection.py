@@ -61,8 +61,8 @@ _NO_DEVICE = 0xFFFF
 
 @dataclass(frozen=True)
 class Stretch:
-    """An interval of a process, ``start`` <= time < ``end`` (ns), or of a range of one of its threads if ``thread`` is
-    not 0, in an NVTX ``domain`` (the string id of its name)."""
+    """An interval of a process, ``start`` <= time < ``end`` (ns). If ``thread`` is not 0, it is an interval of a range
+    of this thread in an NVTX ``domain`` (the string id of its name)."""
 
     process: int
     start: int

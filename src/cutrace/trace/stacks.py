@@ -69,7 +69,7 @@ class PythonStacks:
 
     def of(self, process: int, correlations: np.ndarray) -> np.ndarray:
         """The stack of each call of a process, or of the call that launched each piece of GPU work; 0 for none. If a
-        call has several, the last one counts. Thread-safe."""
+        call has several stacks, the last one counts. Thread-safe."""
         found = np.zeros(len(correlations), np.uint32)
         blocks = self._blocks.get(process)
         if not blocks or not len(correlations):

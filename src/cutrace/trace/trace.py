@@ -1,7 +1,7 @@
 """A capture as NumPy tables.
 
-Reading a table takes three steps: ids of processes become ids of the trace (:mod:`.ids`), times of other machines move
-to the clock of the first (:mod:`.alignment`), and rows without known times are set apart. Where no step changes
+Reading a table takes three steps. Ids of processes become ids of the trace (:mod:`.ids`). Times of other machines move
+to the clock of the first machine (:mod:`.alignment`). Rows without known times are set apart. Where no step changes
 anything, a table is a view of the file's bytes.
 """
 

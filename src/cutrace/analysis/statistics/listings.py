@@ -46,8 +46,8 @@ class ApiCall:
 
 @dataclass(frozen=True)
 class GpuEvent:
-    """A kernel, copy, fill or graph. Times are in ns. ``call`` is the launching call, None if it was not recorded;
-    ``shape`` is the launch configuration of a kernel, else None; ``bytes`` is the size of a copy or fill, else None;
+    """A kernel, copy, fill or graph. Times are in ns. ``call`` is the launching call, None if it was not recorded.
+    ``shape`` is the launch configuration of a kernel, else None. ``bytes`` is the size of a copy or fill, else None.
     ``created_in`` has the ranges in which the graph node was created, "" outside of graphs."""
 
     start: int

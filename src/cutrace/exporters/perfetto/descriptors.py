@@ -33,8 +33,8 @@ DERIVED = "cutrace.derived"
 #: Units of Perfetto's counters.
 _UNITS = {"ns": 1, "count": 2, "bytes": 3, "B": 3}
 
-#: Kinds of GPU work. Stages and queues share the ids of gpu_specifications: stages have the first ones. A description
-#: of a stage would be an argument of each of its events.
+#: Kinds of GPU work. Stages and queues share the ids of gpu_specifications: stages have the first ones. Stages have no
+#: description, because it would be an argument of each of their events.
 STAGES = ("Kernel", "Memcpy", "Memset", "CUDA graph")
 #: Values of RenderStageCategory.
 COMPUTE = 2

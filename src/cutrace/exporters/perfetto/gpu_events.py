@@ -102,7 +102,7 @@ class GpuEvents:
         self._open()
 
     def prepare(self, rows: np.ndarray) -> GpuRows:
-        """What does not depend on other blocks; thread-safe."""
+        """Compute the part of a block that does not depend on other blocks; thread-safe."""
         order = time_order(rows["start"])
         if order is not None:
             rows = chosen(rows, order)
@@ -116,7 +116,7 @@ class GpuEvents:
         return GpuRows(rows, frames, kinds, first, computed)
 
     def block(self, part: GpuRows) -> GpuBlock:
-        """A block, whose styles get numbers and whose events get ids."""
+        """Make a block. Gives numbers to its styles and ids to its events."""
         frames = part.frames
         if frames is not None:
             frames = frames[part.first]
@@ -175,7 +175,7 @@ class GpuEvents:
         event: dict[str, Any] = {
             "event_id": FromColumn("event_id"),
             "duration": FromColumn("duration"),
-            # Not submission_id: viewers show it as an argument, so each event would have arguments of its own.
+            # Not submission_id: viewers show it as an argument, so each event would need arguments of its own.
             "cutrace_correlation": FromColumn("correlation", omit=0),
             "style": Piece("style", "styles"),
         }

@@ -45,8 +45,8 @@ _STYLE = np.dtype(
     ]
 )
 
-#: The arguments of the fields of a queue. Perfetto's page names the streams of a process "Stream #7" where GPU work has
-#: the arguments "device" and "stream", and as the queues are named where it lacks one of them.
+#: The arguments of the fields of a queue. Perfetto's page names a stream "Stream #7" if its GPU work has the arguments
+#: "device" and "stream". Otherwise the stream has the name of its queue.
 _QUEUE_ARGUMENTS = {"device": "device", "context": "context", "stream": "stream_id"}
 
 _QUEUE_ENTRY = Template(

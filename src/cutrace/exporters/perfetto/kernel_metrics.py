@@ -3,8 +3,8 @@ arguments of their slices.
 
 For each counter of the group COMPUTE the tab reads the values between the start and the end of a kernel, on all
 GPUs. Each value is written at the start of its kernel, and a 0 at the end. The 0 is left out where another kernel
-starts at that time, because the tab would give it to that kernel. Where another kernel runs at the start or the end of
-a kernel, the tab would give it this kernel's values, so these are left out.
+starts at that time, because the tab would give it to that kernel. If another kernel runs at the start or the end of a
+kernel, the tab would give it this kernel's values, so these values are left out.
 
 The tab reads the duration of a kernel from a counter too. It is the duration in the capture, not in a replay.
 """

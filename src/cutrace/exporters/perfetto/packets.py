@@ -217,8 +217,9 @@ class Output:
         self.file.put(proto.encode("Trace", {"packet": values}))
 
     def carry(self, trace: Trace) -> None:
-        """Write the capture itself into the trace, in packets that viewers skip: the first piece now, so that readers
-        find it at once, and the others between windows of events, when threads have time to compress them."""
+        """Write the capture itself into the trace, in packets that viewers skip. The first piece is written now, so
+        that readers find it at once. The others are written between windows of events, when threads have time to
+        compress them."""
         self._pieces = piece_makers(trace)
         self.next_piece()
 

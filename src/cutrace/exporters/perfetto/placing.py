@@ -1,9 +1,9 @@
-"""Where the tracks of a process are: in groups, in which the order is by use instead of by name.
+"""The places of the tracks of a process: groups, whose tracks are in the order of use, not of names.
 
-Viewers sort what is directly below a process by name, and groups among it. The names of the groups are chosen so that
-the work of GPUs comes first, then what programs and sources name, then memory, and last what recording costs and what
-waits. Viewers have the queues of GPU work in a place of their own, so the ranges on streams are in a group beside it.
-:func:`beside_stream` alone decides on that.
+Viewers sort the tracks and groups directly below a process by name. The names of the groups are chosen so that the work
+of GPUs comes first, then tracks that programs and sources name, then memory, and last waits and the time of recording.
+Viewers show the queues of GPU work in a group of their own, so the ranges on streams are in a group beside that one.
+Only :func:`beside_stream` decides this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .descriptors import Descriptors
 #: Value of TrackDescriptor.ChildTracksOrdering: by ``sibling_order_rank``.
 BY_RANK = 3
 
-#: Behind all streams of a group.
+#: The rank after all streams of a group.
 _BEHIND_STREAMS = 1 << 30
 
 
@@ -37,7 +37,7 @@ class TrackGroup(NamedTuple):
     description: str
 
 
-#: Where a track is: its group under ``group``, and its rank in it as a field of TrackDescriptor.
+#: The place of a track: its group under ``group``, and its rank in the group as a field of TrackDescriptor.
 Place = Mapping[str, Any]
 
 _ENVIRONMENT = TrackGroup(

@@ -167,7 +167,7 @@ class SegmentPiece:
 
 @dataclass(frozen=True)
 class When:
-    """A value that is omitted where a column is ``unless``."""
+    """A value that is omitted where a column has the value ``unless``."""
 
     column: str
     value: Any

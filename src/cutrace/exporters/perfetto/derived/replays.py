@@ -1,7 +1,7 @@
 """NVTX ranges in which graph nodes were created, projected onto the streams of replays.
 
-Consecutive work of one graph launch on a stream whose nodes were created in the same ranges is one slice for each of
-these ranges, from the first start to the last end of the work.
+Consecutive work of one graph launch on a stream is taken together if its nodes were created in the same ranges. It
+becomes one slice for each of these ranges, from the first start to the last end of the work.
 """
 
 from __future__ import annotations
