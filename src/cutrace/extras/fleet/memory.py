@@ -114,7 +114,7 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
                         part.host,
                     )
         for memory, drawn in levels.items():
-            title = f"{memory.capitalize()} memory above that at the start, job {job}"
+            title = f"Growth of {memory} memory since the start, job {job}"
             pictures += drawn.heat_map(title, "bytes")
     sentences = []
     for memory, of_ranks in peaks.items():
