@@ -73,7 +73,7 @@ template <> void ActivityDecoder::add(const CUpti_ActivityKernel9& r) {
   add_timed(row);
 }
 
-// Whether a call, `function` in the capture, launches a kernel or a graph.
+// Whether a call launches a kernel or a graph. `function` is its id in the capture.
 bool ActivityDecoder::launches_work(std::uint16_t function, bool runtime, CUpti_CallbackId id) {
   if (function >= launches_work_.size()) launches_work_.resize(function + std::size_t{1});
   std::optional<bool>& known = launches_work_[function];  // asking for a name takes long
@@ -161,8 +161,8 @@ template <> void ActivityDecoder::add(const CUpti_ActivityOverhead& r) {
   add_timed(row);
 }
 
-// CUPTI reports a full queue once a launch while the program is ahead of the GPU, which would add half as many bytes as
-// the launches. Records of one thread that are less than a millisecond apart become one row.
+// While the program is ahead of the GPU, CUPTI reports a full queue for each launch. These rows would add half as many bytes as
+// the launches. So records of one thread that are less than a millisecond apart become one row.
 void ActivityDecoder::add_full_queue(const rows::Overheads& row) {
   constexpr std::uint64_t kLargestGap = 1'000'000;
   rows::Overheads& wait = full_queues_[std::uint32_t{row.thread}];  // by value: a packed field cannot bind to a reference

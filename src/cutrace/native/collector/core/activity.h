@@ -21,8 +21,8 @@ namespace cutrace {
 
 class ActivityDecoder {
  public:
-  // Records that ended between `first`, the start of the first recording of this process, and `started` are skipped: CUPTI
-  // kept them from an earlier recording.
+  // Skips records that ended between `first`, the start of the first recording of this process, and `started`: CUPTI kept them
+  // from an earlier recording.
   ActivityDecoder(const CuptiLibrary& cupti, Capture& capture, ThreadNames& names, Watcher& watcher, std::uint64_t first,
                   std::uint64_t started)
       : cupti_(cupti), capture_(capture), names_(names), watcher_(watcher), first_(first), started_(started) {}
@@ -40,7 +40,7 @@ class ActivityDecoder {
   // Skips API calls of the collector's own threads.
   void ignore_thread(std::uint32_t thread) { ignored_.push_back(thread); }
 
-  // Whether there were records of work of CUDA graphs.
+  // Whether a record of CUDA graph work was read.
   bool graph_work() const { return graph_work_; }
   // The number of graph kernels without times.
   std::uint64_t graph_kernels_without_times() const { return graph_kernels_without_times_; }
@@ -75,11 +75,11 @@ class ActivityDecoder {
     if (is_earlier(row.time)) return;
     capture_.add(row);
   }
-  // Rows with an unknown time are written too; a reader sets them apart.
+  // Also writes rows with an unknown time. Readers keep them apart from the others.
   template <typename Row>
   void add_timed(const Row& row) {
     const Row on_time = timed(row);
-    if constexpr (requires { row.graph; }) graph_work_ |= row.graph != 0;  // also of earlier recordings
+    if constexpr (requires { row.graph; }) graph_work_ |= row.graph != 0;  // before rows are skipped: also for earlier recordings
     if (is_earlier(on_time.end) || !capture_.keeps(on_time)) return;
     const bool known = row.start != 0 && row.end != 0;
     if (!known) capture_.lose(rows::Loss::unknown_time, 1, Row::kName);
@@ -100,7 +100,7 @@ class ActivityDecoder {
   std::unordered_map<std::uint32_t, rows::Overheads> full_queues_;  // by thread
   bool graph_work_ = false;
   std::uint64_t graph_kernels_without_times_ = 0;
-  std::uint64_t ahead_ = 0;  // CUPTI's clock less BOOTTIME; 0 where CUPTI uses our timestamp callback
+  std::uint64_t ahead_ = 0;  // CUPTI's clock minus BOOTTIME; 0 if CUPTI uses our timestamp callback
 };
 
 }  // namespace cutrace

@@ -59,7 +59,7 @@ void Descriptor::set(int fd) {
 void Descriptor::take(Descriptor& other) {
   device_.store(other.device_.load());
   inode_.store(other.inode_.load());
-  // At each moment one of the two has it, so that a forked child closes it.
+  // At each moment at least one of the two has it, so that a forked child closes it.
   fd_.store(other.fd_.load());
   other.fd_.store(-1);
 }

@@ -11,7 +11,7 @@
 
 namespace cutrace {
 
-// The mode of new files, of which the system takes away what the umask forbids.
+// The mode of new files. The system clears the bits of the umask.
 constexpr mode_t kNewFile = 0666;
 
 enum class Written { yes, size_limit, error };

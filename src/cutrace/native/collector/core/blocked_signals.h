@@ -7,7 +7,7 @@
 
 namespace cutrace {
 
-// Blocks all signals while it lives, so that the collector's threads, which inherit the mask, do not receive the program's.
+// Blocks all signals while it lives. The collector's threads inherit the mask, so they do not receive the program's signals.
 class BlockedSignals {
  public:
   BlockedSignals() {
@@ -20,7 +20,7 @@ class BlockedSignals {
     sigemptyset(&too_large);
     sigaddset(&too_large, SIGXFSZ);
     const timespec now{};
-    if (sigismember(&before_, SIGXFSZ) == 0) sigtimedwait(&too_large, nullptr, &now);  // discard that of our own write
+    if (sigismember(&before_, SIGXFSZ) == 0) sigtimedwait(&too_large, nullptr, &now);  // discard the SIGXFSZ of our own write
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   BlockedSignals(const BlockedSignals&) = delete;

@@ -39,8 +39,8 @@ bool Capture::flush_references(bool last) {
   return good;
 }
 
-// What could not be written for long is given up as a whole, because strings, launches and rows refer to each other. No row that
-// refers to it may wait in a table.
+// References that could not be written for long are all given up together, because strings, launches and rows refer to each other.
+// No row that refers to them may wait in a table.
 void Capture::give_up_references() {
   const std::size_t launches = std::get<TableBuffer<rows::Launches>>(tables_).rows.size();
   const std::size_t nodes = std::get<TableBuffer<rows::GraphNodes>>(tables_).rows.size();
@@ -56,7 +56,7 @@ void Capture::give_up_references() {
   drop_references();
 }
 
-// Call it when all tables are flushed: no unwritten row refers to the references then.
+// Call it when all tables are flushed: then no unwritten row refers to the references.
 void Capture::drop_references() {
   strings_.clear();
   strings_.written();
@@ -89,7 +89,7 @@ void Capture::flush(bool last) {
   give_up_references();
   lose(rows::Loss::table_limit, graph_nodes_.take_dropped(), "graph nodes");
   if (!losses_.empty()) {
-    // Unwritable references must not use the space of the losses.
+    // References that cannot be written must not use the space reserved for losses.
     if (last && !flush_references(last)) drop_references();
     auto& table = std::get<TableBuffer<rows::Losses>>(tables_);
     for (const auto& [key, count] : losses_) {

@@ -54,7 +54,7 @@ struct TableBuffer {
 template <typename Row>
 class ObjectInfo {
  public:
-  // A row with its texts, because their ids differ from file to file.
+  // A row and its strings. String ids differ from file to file, so the strings are kept.
   struct Entry {
     Row row;
     std::string name;
@@ -80,7 +80,7 @@ class ObjectInfo {
   std::size_t memory() const { return entries_.size() * (sizeof(Entry) + sizeof(Key) + 48); }
 
  private:
-  // A bound, because some programs make a stream for each request.
+  // A limit, because some programs make a stream for each request.
   static constexpr std::size_t kMost = 16'384;
 
   using Key = std::tuple<std::uint64_t, std::uint32_t, std::string>;
@@ -103,27 +103,28 @@ class ObjectInfo {
 
 class Capture {
  public:
-  // The numbers of program rows in a file, and of losses.
+  // The number of program rows in a file by table, and its losses.
   struct Contents {
     std::map<std::string_view, std::uint64_t> rows;  // by table
     std::map<std::pair<rows::Loss, std::string>, std::uint64_t> losses;
   };
 
-  // `table_memory` bounds the origins of graph nodes; half of it bounds the texts, half the launch configurations.
+  // `table_memory` limits the memory for the origins of graph nodes. Half as much limits the strings, and half the launch
+  // configurations.
   explicit Capture(std::size_t table_memory)
       : strings_(table_memory / 2), launches_(table_memory / 2 / (2 * sizeof(rows::Launches))), graph_nodes_(table_memory) {}
 
   BlockFile& file() { return file_; }
   const BlockFile& file() const { return file_; }
 
-  // Keeps no other rows than those of the filter.
+  // Keeps only the rows that the filter keeps.
   void set_filter(RowFilter* filter) { filter_ = filter; }
   RowFilter* filter() const { return filter_; }
   bool keeps_nothing() const { return filter_ != nullptr && filter_->keeps_nothing(); }
-  // Whether add() keeps this row. Ask before the work of filling it in.
+  // Whether add() keeps this row. Ask before filling in a row.
   template <typename Row>
   bool keeps(const Row& row) const {
-    if constexpr (Row::kTable < rows::Launches::kTable)  // others describe what these refer to
+    if constexpr (Row::kTable < rows::Launches::kTable)  // rows of the other tables describe what these refer to
       return filter_ == nullptr || filter_->keeps(RowFilter::facts_of(row));
     return true;
   }
@@ -143,8 +144,8 @@ class Capture {
     if (table.rows.size() * sizeof(Row) >= kBlockBytes) flush(table);
   }
 
-  // Adds a row that each file of the recording must hold. Its texts are arguments, because its string fields stay 0;
-  // `other` is the PCI address of a device or the domain of a category.
+  // Adds a row that each file of the recording must hold. Its strings are arguments, because its string fields stay 0; `other` is
+  // the PCI address of a device or the domain of a category.
   template <typename Row>
   void object_info(const Row& row, std::string_view name = {}, std::string_view other = {}) {
     if (std::get<ObjectInfo<Row>>(object_info_).has(row, name, other)) return;
@@ -152,7 +153,7 @@ class Capture {
     if (!std::get<ObjectInfo<Row>>(object_info_).keep(row, name, other)) ++object_info_dropped_;
   }
 
-  // Rows of work name nodes. A file gets the row of a node at its first use.
+  // Rows of GPU work refer to graph nodes. A file gets a node's row when a row first refers to the node.
   GraphNodes& graph_nodes() { return graph_nodes_; }
   bool has_gpu_work() const { return has_gpu_work_; }
 
@@ -198,14 +199,14 @@ class Capture {
   void flush(bool last = false);
   // Changes when string ids become invalid.
   std::uint32_t references() const { return files_; }
-  // Whether a file has all counted losses.
+  // Whether all counted losses are in the file.
   bool losses_are_written() const { return losses_.empty(); }
-  // Begins a new file: referenced rows are written again at their first use, under new ids, and object info at once.
-  // Returns the contents of the file before.
+  // Starts a new file. Referenced rows are written again at their first use, under new ids; object info is written at once.
+  // Returns the contents of the previous file.
   Contents begin_file();
-  // Counts the rows of a deleted file of this recording as losses, and keeps its losses.
+  // Counts the rows of a deleted file of this recording as losses, and adds the file's own losses.
   void rotated_out(const Contents& contents);
-  // The number of program events and losses in this file; 0 while it has only the rows that each file begins with.
+  // The number of program events and losses in this file; 0 while it has only the rows that each file starts with.
   std::uint64_t events() const { return events_; }
 
   std::uint64_t rows() const { return rows_; }
@@ -230,7 +231,7 @@ class Capture {
     add(row);
   }
 
-  // What the program did. The other rows describe it, and each file has those that it needs.
+  // Rows about what the program did. The other rows describe these; each file has the descriptions that it needs.
   template <typename Row>
   static constexpr bool kOfProgram = Row::kTable < rows::Launches::kTable && Row::kTable != rows::KernelCodes::kTable;
   // Excludes overheads, which CUPTI reports at each flush, and marks of cutrace: they do not make a file worth keeping.
@@ -247,7 +248,7 @@ class Capture {
   static constexpr bool kReferred =
       Row::kTable == rows::Launches::kTable || Row::kTable == rows::Functions::kTable ||
       Row::kTable == rows::GraphNodes::kTable || Row::kTable == rows::Frames::kTable || Row::kTable == rows::Stacks::kTable;
-  // Writes strings and all such rows.
+  // Writes the strings and all rows that are kReferred.
   bool flush_references(bool last);
   bool flush_strings(bool last);
   void give_up_references();

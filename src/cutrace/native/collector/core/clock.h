@@ -21,7 +21,7 @@ inline std::uint64_t read_clock(clockid_t id) {
 // a system call.
 inline std::uint64_t now_ns() { return read_clock(CLOCK_BOOTTIME); }
 
-// REALTIME less BOOTTIME now. REALTIME can step.
+// REALTIME minus BOOTTIME now. It changes when REALTIME steps.
 inline std::uint64_t realtime_ahead() {
   const std::uint64_t before = now_ns(), realtime = read_clock(CLOCK_REALTIME);
   return realtime - (before + (now_ns() - before) / 2);

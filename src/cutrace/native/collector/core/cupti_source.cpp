@@ -55,8 +55,8 @@ void CuptiSource::on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, st
   writer_wake.signal();
 }
 
-// After a session torch.profiler finalises CUPTI inside the program's next call. Until it has, CUPTI says that it is not
-// initialised. Before the program uses CUDA nobody does so.
+// After a session, torch.profiler finalises CUPTI inside the program's next call. Until then CUPTI says that it is not
+// initialised. No tool does so before the program uses CUDA.
 CUptiResult CuptiSource::subscribe_patiently(bool before_cuda) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(before_cuda ? 0 : 2);
   while (true) {
@@ -106,8 +106,8 @@ bool CuptiSource::subscribe_as_one_of_several(std::string& holder) {
   return result == CUPTI_SUCCESS;
 }
 
-// With several subscribers, reading buffers needs the subscriber, and names in them are CUPTI's: until all buffers are read,
-// the subscriber stays, or CUPTI is not finalised.
+// With several subscribers, CUPTI needs the subscriber to read buffers, and CUPTI owns the names in them. Finalising CUPTI needs
+// all buffers read, too. So unsubscribe only when the writer has read them.
 void CuptiSource::unsubscribe(const std::function<bool()>& is_read) {
   const bool shares = library_.sharing.load() != nullptr;
   while ((shares || finalize_) && !pool_.none_waits() && is_read()) {
@@ -118,10 +118,10 @@ void CuptiSource::unsubscribe(const std::function<bool()>& is_read) {
   if (finalize_ && !shares && can_finalize() && library_.Finalize() == CUPTI_SUCCESS) prepared_ = false;
 }
 
-// CUPTI then leaves the driver's functions alone, which cost more than before its use even when nothing is enabled. It begins
-// anew at its next use. But a graph that has run while CUPTI recorded, and runs while CUPTI is finalised, fails and takes the
-// context with it. Work of graphs may be in records that were dropped or not read. cupti_activity.h asks for a flush of all
-// buffers before. CUPTI keeps a buffer while a thread is in a recorded call, whose end would then come into a finalised CUPTI.
+// A finalised CUPTI no longer intercepts the driver's functions. Otherwise they cost more than before its use, even when nothing
+// is enabled. CUPTI starts anew at its next use. But a graph that has run while CUPTI recorded, and runs while CUPTI is finalised,
+// fails and takes the context with it. Work of graphs may be in records that were dropped or not read. cupti_activity.h requires a
+// flush of all buffers first. CUPTI keeps a buffer while a thread is in a recorded call; the call would end in a finalised CUPTI.
 bool CuptiSource::can_finalize() const {
   const auto may_finalize = [](const Feature* feature) { return feature->may_finalize(); };
   return library_.knows_finalize() && pool_.all_read() && can_finalize_.load() && std::ranges::all_of(features(), may_finalize);
@@ -144,7 +144,8 @@ bool CuptiSource::set_attribute(CUpti_ActivityAttribute attribute, Value value) 
 // Settings that must precede the first enabled kind.
 void CuptiSource::prepare(const Options& options) {
   if (library_.sharing.load() != nullptr) {
-    // Only the attributes of one subscriber. The zeroing of buffers and the buffers on the GPU are shared with other tools.
+    // Set only the attributes that belong to one subscriber. The zeroing of buffers and the buffers on the GPU are shared with
+    // other tools.
     conventions_ = {set_attribute(shared::kTimestampCallback, &timestamp),
                     set_attribute(shared::kThreadIdType, CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM)};
     return;
@@ -273,14 +274,14 @@ bool CuptiSource::detach(bool at_exit, bool synchronize, void* context, const st
 
 KindSet CuptiSource::resume() {
   std::size_t before = 0;
-  library_.take_dropped(&before);  // outside of windows nothing is missing
+  library_.take_dropped(&before);  // records that were dropped outside of windows are not missing
   pool_.continue_recording();
   return enabler_.resume();
 }
 
 bool CuptiSource::suspend(bool wait, void* context) {
   bool waited = !wait || synchronize(context);
-  // Calls that have not returned may be launches.
+  // Calls that have not returned may be launches. If there are some, wait for the GPU again.
   pool_.end_recording();
   if (!take_back_buffers(false) && wait) waited &= synchronize(context);
   enabler_.suspend();
@@ -291,14 +292,14 @@ bool CuptiSource::suspend(bool wait, void* context) {
 
 // Buffers that CUPTI does not return are counted as lost by the writer. False when it had to wait for them.
 bool CuptiSource::take_back_buffers(bool at_exit) {
-  // A forced flush returns running kernels without an end and never again, also for other tools: only use it when nothing can
-  // follow and CUPTI is not shared.
+  // A forced flush returns running kernels without an end time. CUPTI does not return them again, nor to other tools. So force a
+  // flush only when nothing can follow and CUPTI is not shared.
   if (at_exit && library_.sharing.load() == nullptr) {
     flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     return true;
   }
-  // CUPTI keeps a buffer that has the record of an unfinished call, and with it the last 100 ms of finished ones. Other
-  // threads of the program are in such calls.
+  // CUPTI keeps a buffer that has the record of an unfinished call, and with it the records of the last 100 ms of finished calls.
+  // Other threads of the program are in such calls.
   flush_all(0);
   int waited = 0;
   for (; pool_.unread(0, 0).with_cupti != 0 && waited < kUnfinishedCallMs; ++waited) {

@@ -1,6 +1,6 @@
 // CUPTI as a source of records: subscribing, enabling, flushing, and buffers.
 //
-// A process has one, which is never destroyed, because CUPTI may call back until the process ends.
+// A process has one CuptiSource. It is never destroyed, because CUPTI may call back until the process ends.
 #pragma once
 
 #include <atomic>
@@ -28,15 +28,15 @@ class CuptiSource {
   // recorded, nullopt when CUPTI records nothing. Notes say what cannot be recorded.
   std::optional<KindSet> attach(const Options& options, bool before_cuda, Notes& notes);
 
-  // Any thread of the collector but the writer: flush() and detach() may wait for locks inside CUPTI.
+  // Any thread of the collector except the writer: flush() and detach() may wait for locks inside CUPTI.
   void flush();
-  // Waits for the work of the devices' primary contexts and of `context`, as far as features allow. False when some is not
-  // waited for.
+  // Waits for the work of the devices' primary contexts and of `context`, except where a feature forbids it
+  // (Feature::may_wait_for()). False when it did not wait for all work.
   static bool synchronize(void* context);
   // False when it did not wait for all work. is_read() tells whether a writer still reads the buffers.
   bool detach(bool at_exit, bool synchronize, void* context, const std::function<bool()>& is_read);
-  // The flusher, in a recording of windows: enables the kinds at the start of a window and returns those that work, and disables
-  // them at its end. suspend() has the arguments and the result of detach().
+  // The flusher, in a recording of windows. resume() enables the kinds at the start of a window and returns those that work.
+  // suspend() disables them at the end of the window; its arguments and result are those of detach().
   KindSet resume();
   bool suspend(bool wait, void* context);
 
@@ -93,7 +93,7 @@ class CuptiSource {
     bool threads = false;
   };
   Conventions conventions_;       // of this recording
-  Conventions conventions_once_;  // while CUPTI serves one tool: set once a process
+  Conventions conventions_once_;  // while CUPTI serves one tool; set once per process
   CUpti_SubscriberHandle subscriber_ = nullptr;
   Callbacks callbacks_;
   Enabler enabler_;
@@ -101,7 +101,7 @@ class CuptiSource {
   BufferPool pool_;
   std::atomic<bool> active_{false};
   std::atomic<CUptiResult> flushed_{CUPTI_SUCCESS};
-  std::atomic<bool> can_finalize_{true};     // false for the rest of the process once work of graphs was or may be recorded
+  std::atomic<bool> can_finalize_{true};     // false for the rest of the process once work of graphs was or may have been recorded
   std::atomic<bool> counts_dropped_{false};  // from the first kind to the last flush
   std::atomic<std::uint64_t> dropped_{0};    // not yet taken
 };

@@ -39,13 +39,13 @@ class Decoder {
   virtual ~Decoder() = default;
   // An event of one of the types that this decoder was registered for. `bytes` starts with an EventHead.
   virtual void event(const Ring& /*ring*/, const std::uint8_t* /*bytes*/) {}
-  // The events of a ring are read. `ended`: its thread has ended and the ring will serve another thread.
+  // All events of a ring are read. `ended`: its thread has ended, and the ring will serve another thread.
   virtual void ring_is_read(Ring& /*ring*/, bool /*ended*/) {}
   // The name of a kernel's record; `given` is CUPTI's. Called for each record of a kernel if names_kernels().
   virtual bool names_kernels() const { return false; }
   virtual const char* kernel_name(const CUpti_ActivityKernel9& /*record*/, const char* given) { return given; }
-  // Completes the launch configuration of a kernel's record, which has this name. Called for each record of a kernel if
-  // completes_launches().
+  // Completes the launch configuration of a kernel's record. `name` is the name of the kernel. Called for each record of a kernel
+  // if completes_launches().
   virtual bool completes_launches() const { return false; }
   virtual void complete_launch(const CUpti_ActivityKernel9& /*record*/, std::string_view /*name*/, rows::Launches& /*launch*/) {}
   // Before the tables are written: every flush_ms, and at the end of a file (`last`: of the recording).
@@ -53,7 +53,7 @@ class Decoder {
   virtual std::size_t memory() const { return 0; }
 };
 
-// The attaching thread: a recording of GPU activity starts.
+// What a feature gets when a recording of GPU activity starts. Attaching thread only.
 struct AttachContext {
   const Options& options;
   const CuptiLibrary& cupti;
@@ -69,20 +69,20 @@ class Feature : public CallbackHandler {
   void on_callback(CUpti_CallbackDomain, CUpti_CallbackId, const void*) noexcept override {}
   // The decoder of a recording that starts, null when the options ask for none.
   virtual std::unique_ptr<Decoder> decoder(const DecoderContext&) { return nullptr; }
-  // What a recording does with its files; null when the options ask for nothing.
+  // The keeper of a recording's files, null when the options ask for none.
   virtual std::unique_ptr<FileKeeper> keeper(const KeeperContext&) { return nullptr; }
   // The types of events that the decoder takes.
   virtual std::span<const EventType> events() const { return {}; }
-  // CUPTI is loaded, once a process. No callback comes before.
+  // CUPTI is loaded. Called once per process, before any callback.
   virtual void cupti_loaded(const CuptiLibrary&, Callbacks&) {}
-  // CUPTI has a subscriber, and no kind is enabled: watch callbacks, so that none about a record is missed. No callback comes
-  // before the first watch.
+  // CUPTI has a subscriber, and no kind is enabled yet. Watch callbacks here, so that each record has its callback. No callback
+  // comes before the first watch.
   virtual void attach(const AttachContext&) {}
   // The kinds are enabled, or will be when there is a context.
   virtual void kinds_enabled(const AttachContext&) {}
   // The flusher, at each flush; may block in CUPTI.
   virtual void flush() {}
-  // The flusher: CUPTI's kinds will be disabled and its subscriber will leave. At exit it stays.
+  // The flusher, before CUPTI's kinds are disabled and its subscriber leaves. At exit the subscriber stays.
   virtual void detach(bool /*at_exit*/) {}
   // The program exits, and its recording has ended.
   virtual void at_exit() {}

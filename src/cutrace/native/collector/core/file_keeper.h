@@ -1,4 +1,4 @@
-// What a recording may do with its files beside writing them: rotate them, delete old ones, copy them to a dump.
+// What a recording may do with its files besides writing them: rotate them, delete old ones, copy them to a dump.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,31 @@ struct Options;
 // The outcome of a request. `nothing`: the program did nothing since the last file, so no file was written.
 enum class Outcome : std::uint8_t { done, nothing, failed };
 
-// A recording has at most one. The writer's thread calls it, unless a comment says otherwise.
+// A recording has at most one. The writer's thread calls it, unless a comment names another thread.
 class FileKeeper {
  public:
   virtual ~FileKeeper() = default;
 
-  // What the decoders report to. The thread that starts the recording.
+  // The thread that starts the recording: the watcher that the decoders report to.
   virtual Watcher& watcher() { return no_watcher_; }
   // Which rows the files keep; null for all.
   virtual RowFilter* filter() { return nullptr; }
-  // The threads of the recording run. The thread that starts it.
+  // The thread that starts the recording, when the threads of the recording run.
   virtual void begin() {}
   // The rows of a buffer are in the tables.
   virtual void buffer_read() {}
-  // The tables will be written, and are written.
+  // Around the writing of the tables.
   virtual void before_write() {}
   virtual void after_write() {}
   // After each round of the writer.
   virtual void round() {}
-  // The recording is being ended. The thread that ends it.
+  // The thread that ends the recording, when it begins to do so.
   virtual void stopping() {}
   // All records are read. The last file is not complete yet.
   virtual void end(bool at_exit) = 0;
-  // The path that the last file gets in the end instead of this one; "" when nobody wants the file.
+  // The path that the last file gets at the end instead of this one; "" when nobody wants the file.
   virtual std::string last_path(const std::string& path) { return path; }
-  // Any thread: writes the rows that are kept to `path`. On failure `error` is a sentence.
+  // Any thread: writes the kept rows to `path`. On failure `error` is a sentence.
   virtual Outcome dump(const std::string& path, std::string& error) = 0;
   // Any thread: why the recording cannot be cut; null when it can.
   virtual const char* why_not_cut() const = 0;

@@ -23,7 +23,7 @@ namespace cutrace {
 // A random seed for each process, so that a program cannot choose keys that collide.
 inline const std::array<std::uint64_t, 2> hash_seed = [] {
   std::array<std::uint64_t, 2> seed{};
-  if (::getrandom(seed.data(), sizeof seed, GRND_NONBLOCK) != sizeof seed)  // early in the boot
+  if (::getrandom(seed.data(), sizeof seed, GRND_NONBLOCK) != sizeof seed)  // too early in the boot
     seed = {reinterpret_cast<std::uintptr_t>(&hash_seed) * 0x9E3779B97F4A7C15u, ::getpid() * 0xD1B54A32D192ED03u};
   return seed;
 }();
@@ -49,7 +49,7 @@ inline std::uint64_t hash_bytes(const void* data, std::size_t size) {
   return hash_mix(h ^ a, b ^ size);
 }
 
-// For std::unordered_map with integers, pointers or texts as keys.
+// For std::unordered_map with integers, pointers or strings as keys.
 struct SeededHash {
   using is_transparent = void;
   std::size_t operator()(std::uint64_t key) const { return hash_mix(key, 0); }
@@ -62,10 +62,10 @@ class StringTable {
  public:
   explicit StringTable(std::size_t limit_bytes) : limit_(limit_bytes) {}
 
-  // A text and its id. Valid until the next clear().
+  // A string and its id. Valid until the next clear().
   using Entry = std::pair<const std::string, std::uint32_t>;
 
-  // The id of `text`, from 1; 0 for an empty text. A text longer than kLongest is truncated.
+  // The id of `text`, from 1; 0 for an empty string. A string longer than kLongest is truncated.
   std::uint32_t intern(std::string_view text) { return text.empty() ? 0 : find(text).second; }
   const Entry& find(std::string_view text) {
     text = text.substr(0, kLongest);
@@ -85,7 +85,7 @@ class StringTable {
     }
   }
 
-  // Whether the table exceeds its limit. The owner then calls clear(), and texts get new ids.
+  // Whether the table exceeds its limit. The owner then calls clear(), and strings get new ids.
   bool full() const { return memory() > limit_; }
   void clear() {
     ids_ = {};
@@ -93,7 +93,7 @@ class StringTable {
   }
   std::size_t memory() const { return text_bytes_ + ids_.size() * (sizeof(Entry) + 32) + ids_.bucket_count() * sizeof(void*); }
 
-  // Texts interned since the last written(): the payload of a strings block is `heads`, then `bytes`.
+  // Strings interned since the last written(): the payload of a strings block is `heads`, then `bytes`.
   const std::vector<std::uint32_t>& pending_heads() const { return heads_; }  // id, length, id, length, ...
   const std::vector<char>& pending_bytes() const { return bytes_; }
   void written() {
@@ -123,7 +123,7 @@ class LaunchTable {
   std::uint32_t intern(const rows::Launches& row, const char* name, StringTable& strings, Add&& add) {
     const std::uint64_t hash = hash_mix(hash_bytes(&row, sizeof row), reinterpret_cast<std::uintptr_t>(name));
     Recent& recent = recent_[hash % kRecent];
-    // Compare the text too: another name may be at the address of an unloaded module's name.
+    // Compare the string too: another name may be at the address of an unloaded module's name.
     if (recent.id != 0 && recent.pointer == name && std::memcmp(&recent.row, &row, sizeof row) == 0 &&
         (name == nullptr || std::strcmp(name, recent.text) == 0))
       return recent.id;

@@ -30,8 +30,8 @@ constexpr std::string_view kAllocationsDriver[] = {
     "MemAlloc", "MemFree", "MemHostAlloc", "MemHostRegister", "MemHostUnregister", "MemCreate", "MemRelease", "MemMap",
     "MemUnmap"};
 
-// Other calls that are useful in a timeline. Queries (cudaGetLastError, cudaEventQuery, ...) run thousands of times a step and
-// are not useful. ...GetGlobal tells copies into the variables of a module from others.
+// Other calls that are useful in a timeline. Queries (cudaGetLastError, cudaEventQuery, ...) run thousands of times a step and are
+// not useful. ...GetGlobal distinguishes copies into the variables of a module from other copies.
 constexpr std::string_view kKept[] = {
     "MemDiscard", "GraphAdd", "GraphInstantiate", "GraphUpload", "GraphExecUpdate", "LibraryLoad", "LibraryUnload",
     "LibraryGetGlobal"};
@@ -97,8 +97,7 @@ std::string option_of(const KeptCalls& keeps) {
 // One call of each API that stays enabled between windows, see Enabler::keep_calls_possible().
 bool stays_enabled(std::string_view name) { return name.starts_with("cudaDeviceReset") || name == "cuLinkComplete"; }
 
-// Turns all calls that are kept, or all others, on or off; adds refusals to `out`. `but_one`: leaves those alone that stay
-// enabled.
+// Turns the kept calls on or off (`kept`), or all others. Adds refusals to `out`. `but_one`: skips the calls that stay enabled.
 void set_calls(const CuptiLibrary& cupti, const KeptCalls& keeps, bool kept, bool on, EnabledKinds& out, bool but_one = false) {
   std::string_view first;
   CUptiResult error = CUPTI_SUCCESS;
@@ -116,8 +115,8 @@ void set_calls(const CuptiLibrary& cupti, const KeptCalls& keeps, bool kept, boo
   out.refused.push_back({"a part of " + option_of(keeps) + ": " + std::string(first) + more, cupti.error_name(error)});
 }
 
-// Enabling single calls makes the others free. When CUDA is already in use, this works with CUPTI 13.5, but 13.0 then records
-// no calls.
+// If single calls are enabled, the other calls cost nothing. When CUDA is already in use, this works with CUPTI 13.5, but 13.0
+// then records no calls.
 bool can_enable_by_call(const CuptiLibrary& cupti, bool before_cuda) {
   return cupti.has_filter() && (before_cuda || cupti.version >= kCupti_13_5);
 }
@@ -368,15 +367,15 @@ KindSet Enabler::hold(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet k
   return held_kinds_;
 }
 
-// CUPTI 13.0 records calls that are enabled one by one in mid-program only if one call was enabled inside cuInit() and is so
-// still (docs/internals/collector.md). These two, one of each API, are rarely made.
+// If calls are enabled one by one in mid-program, CUPTI 13.0 records them only if one call was enabled inside cuInit() and still
+// is (docs/internals/collector.md). Programs rarely make these two calls, one of each API.
 void Enabler::keep_calls_possible(bool on) {
   for (const ApiFunction& function : cupti_->api_functions())
     if (stays_enabled(function.name)) cupti_->enable_call(function.domain, function.id, on);
   keeps_call_ = on;
 }
 
-// A thread waits inside these calls while a window opens or closes, and meanwhile CUPTI would keep its buffer.
+// A thread waits inside these calls while a window opens or closes. CUPTI would keep its buffer meanwhile.
 void Enabler::leave_out_profiler_calls() const {
   if (held_calls_.filter != ApiFilter::all || !cupti_->has_filter()) return;
   for (const ApiFunction& function : cupti_->api_functions())

@@ -1,6 +1,6 @@
 // The CUPTI activity kinds that a recording enables, the API calls that it keeps, and when they are enabled.
 //
-// They are apart from cupti_source because the null collector of a benchmark must enable exactly the same.
+// They are separate from cupti_source because the null collector of a benchmark must enable exactly the same kinds and calls.
 #pragma once
 
 #include <pthread.h>
@@ -28,8 +28,8 @@ enum class Kind : std::uint32_t {
 using KindSet = std::uint32_t;
 constexpr KindSet bit(Kind kind) { return KindSet{1} << static_cast<std::uint32_t>(kind); }
 
-// The other kinds are expensive (environment samples, unified memory), large (modules) or rarely needed. With sync or event,
-// CUPTI 13.0 intercepts every API call, recorded or not: 0.9 us an operation in a PyTorch loop (docs/internals/collector.md). API calls
+// The other kinds are expensive (environment samples, unified memory), large (modules) or rarely needed. With sync or event, CUPTI
+// 13.0 intercepts every API call, recorded or not: 0.9 us an operation in a PyTorch loop (docs/internals/collector.md). API calls
 // already show the calls that wait.
 inline constexpr KindSet kDefaultKinds =
     bit(Kind::kernel) | bit(Kind::memcpy) | bit(Kind::memset) | bit(Kind::api) | bit(Kind::memory) | bit(Kind::pool) |
@@ -49,18 +49,18 @@ constexpr CallGroups bit(CallGroup group) { return CallGroups{1} << static_cast<
 
 // "sync" -> CallGroup::sync; nullopt for another word.
 std::optional<CallGroup> parse_call_group(std::string_view word);
-// The groups of "sync,launch"; none of "". nullopt if there is another word.
+// The groups in a list such as "sync,launch"; "" has none. nullopt if the list has another word.
 std::optional<CallGroups> parse_call_groups(std::string_view words);
 // The groups of the function that CUPTI calls `name`: a copy that waits for its end is in `copy` and in `sync`.
 CallGroups call_groups(std::string_view name);
 
-// Whether a call gives the GPU work: "cudaLaunchKernel_v7000", "cuMemcpyHtoD_v2".
+// Whether a call submits work to the GPU: "cudaLaunchKernel_v7000", "cuMemcpyHtoD_v2".
 bool submits_work(std::string_view name);
 
 // Whether ApiFilter::launch keeps the function that CUPTI calls `name`, e.g. "cudaLaunchKernel_v7000".
 bool keeps_api_call(std::string_view name);
 
-// The API calls of a recording: those of a filter, and those of the groups.
+// The API calls that a recording keeps: those of a filter, and those of the groups.
 struct KeptCalls {
   ApiFilter filter = ApiFilter::none;
   CallGroups groups = 0;
@@ -83,18 +83,18 @@ struct EnabledKinds {
   std::vector<Refusal> refused;
 };
 
-// Enables the kinds of the host at once, and the kinds of the GPU (kernels, copies, fills) when there is a context.
+// Enables the host kinds at once, and the GPU kinds (kernels, copies, fills) when there is a context.
 //
-// The cost of the GPU kinds depends on when they are enabled: CUPTI 13.0 spends 45 us on 256 nodes of a CUDA graph if they
-// were enabled with the context, and 32 us if later (docs/internals/collector.md). So inside cuInit() they wait for the first module,
-// or for the first call that submits work: nothing runs on the GPU before. If a call that submits work creates the context,
-// they are enabled as soon as the context exists.
+// The cost of the GPU kinds depends on when they are enabled: CUPTI 13.0 spends 45 us on 256 nodes of a CUDA graph if they were
+// enabled with the context, and 32 us if later (docs/internals/collector.md). So inside cuInit() they wait for the first module,
+// or for the first call that submits work: nothing runs on the GPU before. If a call that submits work creates the context, they
+// are enabled as soon as the context exists.
 //
 // One thread enables them, inside its callback. Other threads that submit work meanwhile wait for it, because CUPTI would
 // miss their first kernels. They hold no lock and poll the state, for kLongestWait at most.
 class Enabler final : public CallbackHandler {
  public:
-  // Starts a recording. Calls of groups are recorded without Kind::api, too. `before_cuda`: inside cuInit(). Returns the kinds
+  // Starts a recording. The calls of groups are recorded even without Kind::api. `before_cuda`: inside cuInit(). Returns the kinds
   // that are enabled or will be.
   KindSet enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool graph_nodes,
                  bool before_cuda);
@@ -102,7 +102,7 @@ class Enabler final : public CallbackHandler {
   // Stops waiting for a context, and waits for a thread that is inside on_callback().
   void settle();
   void disable();
-  // A recording of windows: enables nothing yet but what later calls of resume() need. Returns the kinds to enable.
+  // A recording of windows: enables only what later calls of resume() need. Returns the kinds to enable.
   KindSet hold(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool graph_nodes, bool before_cuda);
   // One thread: enables the kinds of a recording of windows, and disables them again. resume() returns those that work.
   KindSet resume();
@@ -138,14 +138,14 @@ class Enabler final : public CallbackHandler {
   KindSet deferred_ = 0;
   std::vector<WatchedCall> calls_;  // filled once a process, before CUPTI calls back
   bool graph_nodes_ = true;
-  // Of a recording of windows, which may be enabled and disabled many times.
+  // For a recording of windows, which may enable and disable its kinds many times.
   bool holds_ = false;
   KindSet held_kinds_ = 0;
   KeptCalls held_calls_;
   bool by_call_ = false;     // API calls can be enabled one by one
-  bool keeps_call_ = false;  // one of them stays enabled
+  bool keeps_call_ = false;  // one of these calls stays enabled
   mutable std::mutex refused_mutex_;
-  std::vector<Refusal> refused_;  // under refused_mutex_, like holds_: in the latest window
+  std::vector<Refusal> refused_;  // of the latest window if holds_; both under refused_mutex_
   std::atomic<bool> without_memory_{false};
   std::atomic<bool> context_made_{false};
   std::atomic<bool> work_waits_{false};  // a call that submits work began before there was a context

@@ -10,11 +10,11 @@ namespace cutrace {
 
 class LaunchValues {
  public:
-  // `limit`: bytes for launches whose kernels take long.
+  // `limit`: bytes for the values of launches whose kernels take long.
   explicit LaunchValues(std::size_t limit) : limit_(limit) {}
 
-  // A launch with this correlation id; the value is not 0. `recorded`: kernels of earlier launches are. False when values of
-  // earlier launches were dropped.
+  // Adds the value, not 0, of the launch with this correlation id. `recorded`: the kernels of earlier launches are recorded, so
+  // values without a record yet are kept. False when values of earlier launches were dropped.
   bool add(std::uint32_t correlation, std::uint64_t value, bool recorded) {
     if (recent_.empty()) recent_.resize(kRecent);
     LaunchValue& place = recent_[correlation % kRecent];
@@ -27,7 +27,7 @@ class LaunchValues {
     place = {value, correlation, false};
     return kept;
   }
-  // The value of a launch, or 0.
+  // Returns the value of a launch, or 0.
   std::uint64_t take(std::uint32_t correlation) {
     if (recent_.empty()) return 0;
     LaunchValue& place = recent_[correlation % kRecent];
@@ -45,14 +45,14 @@ class LaunchValues {
   struct LaunchValue {
     std::uint64_t value = 0;
     std::uint32_t correlation = 0;
-    bool taken = false;  // by a record of its kernel
+    bool taken = false;  // a record of its kernel took the value
   };
 
   std::size_t later_bytes() const { return later_.size() * kLater; }
 
   std::size_t limit_;
-  // By the low bits of the correlation id. An entry that another one displaces goes to later_: its kernel takes long, or the
-  // call launched none.
+  // Indexed by the low bits of the correlation id. An entry moves to later_ when another one displaces it before a kernel record:
+  // its kernel takes long, or the call launched none.
   std::vector<LaunchValue> recent_;
   std::unordered_map<std::uint32_t, std::uint64_t> later_;
 };

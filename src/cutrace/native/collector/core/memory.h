@@ -1,4 +1,4 @@
-// Reads memory of this process that may be gone.
+// Reads memory of this process that may be unmapped.
 #pragma once
 
 #include <sys/uio.h>
@@ -11,11 +11,11 @@
 
 namespace cutrace {
 
-// Copies bytes of this process without a fault: `to` has space for `size`, of which at most 12 KiB are read. Returns the number
-// of bytes up to the first that is not there, or -1 with errno.
+// Copies bytes of this process without a fault. `to` has space for `size` bytes, of which at most 12 KiB are read. Returns the
+// number of bytes before the first unmapped page, or -1 with errno.
 inline ssize_t try_read(std::uint64_t address, void* to, std::size_t size) {
   constexpr std::size_t kPage = 4096;
-  // A transfer ends between two elements of the vector, so each page is one.
+  // A transfer stops only between two elements of the vector, so each page is one element.
   std::array<iovec, 4> remote{};
   std::size_t parts = 0;
   const std::size_t wanted = std::min(size, (remote.size() - 1) * kPage);

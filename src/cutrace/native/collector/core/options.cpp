@@ -63,7 +63,7 @@ bool added(std::optional<Condition> condition, std::vector<Condition>& condition
 
 constexpr std::string_view kOfNvtx = "nvtx:";
 
-// "profiler", "nvtx:NAME", or "none", which takes back an earlier value.
+// "profiler", "nvtx:NAME", or "none", which cancels an earlier value.
 bool capture_range(std::string_view value, Options& o) {
   if (value.starts_with(kOfNvtx)) {
     const std::string_view name = trimmed(value.substr(kOfNvtx.size()));
@@ -74,7 +74,7 @@ bool capture_range(std::string_view value, Options& o) {
   return value == "profiler" || value == "none";
 }
 
-// "stop": one window. "repeat" and "repeat:N": all, or so many.
+// "stop": one window. "repeat": all windows. "repeat:N": N windows.
 bool capture_range_end(std::string_view value, Options& o) {
   constexpr std::string_view kRepeat = "repeat";
   o.capture_ranges = value == kRepeat ? 0 : 1;

@@ -1,4 +1,4 @@
-// The options of a recording, parsed from a text of `key=value`, separated by newlines or semicolons.
+// The options of a recording, parsed from a string of `key=value`, separated by newlines or semicolons.
 #pragma once
 
 #include <sys/types.h>
@@ -30,30 +30,30 @@ struct Options {
   bool rotate = false;                                 // at max_size, drop the oldest rows, not the new ones
   std::string dump;                                    // SIGUSR2 writes run-1.bin, ... if this is run.bin
   std::vector<Condition> dump_when;                    // write a dump when one of them is true
-  std::uint64_t dump_limit = 5;                        // dumps of each of them
-  std::uint64_t dump_pause_ms = 30'000;                // between the dumps of one of them
+  std::uint64_t dump_limit = 5;                        // most dumps for each condition
+  std::uint64_t dump_pause_ms = 30'000;                // between two dumps for the same condition
   std::uint64_t buffer_size = 0;                       // bytes of an activity buffer, 0 for the default
   std::vector<std::string> annotate;                   // functions of a Python program that get ranges, by name
   std::string annotator;                               // the Python file that finds them; "": the caller runs it
   CallGroups stacks = 0;                               // calls whose Python stacks are recorded
-  bool stacks_later = false;                           // cutrace_stacks() names such calls while it records
-  std::uint32_t stacks_every = 1;                      // of launches: one in so many
-  std::uint64_t stacks_min_ns = 0;                     // only of calls that take so long
+  bool stacks_later = false;                           // cutrace_stacks() selects these calls during the recording
+  std::uint32_t stacks_every = 1;                      // the stack of one launch in this many
+  std::uint64_t stacks_min_ns = 0;                     // only of calls that take at least this long
   std::string capture_range;                           // record windows: "profiler" or "nvtx:NAME"; "": everything
-  std::uint64_t capture_ranges = 0;                    // so many windows, 0 for all
+  std::uint64_t capture_ranges = 0;                    // number of windows, 0 for all
   bool share = false;                                  // share CUPTI with other tools, if it can
   std::uint64_t device_buffers = 0;                    // limit on CUPTI's buffers of 3.2 MB on a GPU, 0: CUPTI's own limit
   std::uint32_t flush_ms = 100;                        // between flushes; a killed process loses about this much
   std::uint32_t patience_ms = 20'000;                  // how long a caller waits for CUPTI or the disk
   bool synchronize = true;                             // wait for the GPU before the last flush
-  std::optional<mode_t> file_mode;                     // of new files; what the umask allows unless it is given
+  std::optional<mode_t> file_mode;                     // mode of new files; unless given, what the umask allows
   bool code = false;                                   // the machine code of kernels: its hash, registers, sizes
   bool sample_pc = false;                              // where warps are, and why they wait there
   std::uint32_t sample_period = 0;                     // sample=pc=4096: every 2^12 cycles
   bool finalize = false;                               // take CUPTI out of the process after the recording
   bool standby = false;                                // record nothing until somebody attaches (standby.h)
   bool redact = false;                                 // leave out command line, host name and paths
-  std::string text;                                    // the text of the options
+  std::string text;                                    // the string that the options were parsed from
   std::vector<std::pair<std::string, std::string>> given;  // its keys and values, for the process block
 
   static constexpr std::size_t kMostAnnotated = 64;
@@ -62,7 +62,8 @@ struct Options {
   bool uses_cupti() const { return (kinds & ~bit(Kind::nvtx)) != 0 || sample_pc || stacks != 0; }
   bool records_windows() const { return !capture_range.empty(); }
   bool may_record_stacks() const { return stacks != 0 || stacks_later; }
-  // For events of threads: their rings, and what NVTX keeps of them. Stacks need memory beside their events.
+  // For events of threads: their rings, and what NVTX keeps of them. With stacks it is half, because stacks need memory besides
+  // their events.
   std::uint64_t events_memory() const { return max_memory / (may_record_stacks() ? 8 : 4); }
   bool records_nvtx() const { return nvtx && (kinds & bit(Kind::nvtx)); }
 };

@@ -92,13 +92,13 @@ class IndexStack {
 //
 //   handed out = with CUPTI + waiting + read + discarded
 //
-// At the end of a recording, the buffers that CUPTI got before the end and that are unread count as lost. Whether CUPTI can be
-// finalised, and what the capture says about missing records, follows from this account alone.
+// At the end of a recording, unread buffers that CUPTI got before the end count as lost. This account alone decides whether CUPTI
+// can be finalised, and what the capture says about missing records.
 class BufferPool {
  public:
   static constexpr std::size_t kDefaultBufferSize = std::size_t{256} << 10;
 
-  // Reserves address space for `limit` bytes. Later calls only change the limit, up to the first one, because CUPTI may
+  // Reserves address space for `limit` bytes. Later calls only change the limit, and not above the first one, because CUPTI may
   // still hold buffers of an earlier recording. False when the reservation fails.
   bool open(std::size_t buffer_size, std::size_t limit) {
     if (base_ == nullptr) {
@@ -164,8 +164,8 @@ class BufferPool {
     if (failure) std::rethrow_exception(failure);
     return count;
   }
-  // Discards the buffers that CUPTI returned after the end of the previous recording, which counted them as lost. A new
-  // recording begins. Call it before the writer drains.
+  // Starts a new recording: discards the buffers that CUPTI returned after the end of the previous recording, which counted them
+  // as lost. Call it before the writer drains.
   void begin_recording() {
     completed_.take_all([&](std::uint32_t index) { release(index, buffers_[index].valid.load(std::memory_order_relaxed) == 0); });
     discarded_before_.store(discarded_.load());
@@ -173,7 +173,7 @@ class BufferPool {
   }
   // Buffers that are handed out from now on belong to no recording. Call it before the last flush.
   void end_recording() { end_.store(handed_out()); }
-  // After end_recording(): they belong to this recording again.
+  // After end_recording(): buffers belong to this recording again.
   void continue_recording() { end_.store(kNoEnd); }
 
   // Writer thread: touches pages until `spare` buffers are free.
@@ -186,15 +186,15 @@ class BufferPool {
     }
   }
 
-  // Writer thread, often: what time it is, for buffers requested from now on. Launching threads do not read a clock.
+  // Writer thread, often: the time for buffers requested from now on. Launching threads do not read a clock.
   void set_time(std::uint64_t now) { time_.store(now, std::memory_order_relaxed); }
   // The unread buffers of a recording. CUPTI may still write into a buffer that it got during an earlier recording.
   struct Unread {
     std::uint64_t count = 0;
-    std::uint64_t with_cupti = 0;  // of these
-    std::uint64_t oldest;          // when the first of them was requested, by set_time(); `now` for none
+    std::uint64_t with_cupti = 0;  // how many of `count`
+    std::uint64_t oldest;          // when the first of them was requested, as of set_time(); `now` for none
   };
-  // Without buffers that were requested before `since`.
+  // Leaves out buffers that were requested before `since`.
   Unread unread(std::uint64_t since, std::uint64_t now) const {
     Unread found{.oldest = now};
     const std::uint32_t touched = std::min(touched_.load(std::memory_order_acquire), capacity_);
@@ -232,12 +232,12 @@ class BufferPool {
   void set_zeroing(bool zeroing) { zeroing_ = zeroing; }
 
  private:
-  // Instead of the number of valid bytes.
+  // In place of the number of valid bytes: the state of a buffer without records.
   static constexpr std::size_t kFree = ~std::size_t{0}, kWithCupti = kFree - 1;
   static constexpr std::uint64_t kNoEnd = ~std::uint64_t{0};
   struct Buffer {
     std::atomic<std::size_t> valid{kFree};
-    std::atomic<std::uint64_t> number{0};  // in the order of requests
+    std::atomic<std::uint64_t> number{0};  // of the request that got the buffer, counting up
     std::atomic<std::uint64_t> requested_at{0};
   };
 

@@ -156,7 +156,7 @@ int start(const char* text) {
     return fail("the previous recording has not ended, because its disk does not respond; start again when it does");
   install_handlers();
   const auto recording = std::make_shared<Recording>(options);
-  guard.set_recording(recording);  // before start(), for a fork meanwhile
+  guard.set_recording(recording);  // before start(), in case of a fork meanwhile
   try {
     if (recording->start(error)) return succeed();
   } catch (const std::exception&) {

@@ -66,8 +66,8 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : std::string();
 }
 
-// By these variables launchers of jobs number processes; trace/process.py reads the rank, the local rank, the number of ranks
-// and the job.
+// Launchers of jobs number processes with these variables. trace/process.py reads the rank, the local rank, the number of ranks
+// and the job from them.
 constexpr std::string_view kJobVariables[] = {
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "OMPI_COMM_WORLD_RANK",
     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALRANKID",
@@ -79,14 +79,14 @@ void add_variable(JsonObject& json, std::string_view variable) {
 }
 
 // The variables with which the process started, and those that it has set since, such as the rank of a spawned worker. Another
-// thread may be changing them, so memory that is gone counts as the end.
+// thread may be changing them, so unmapped memory counts as their end.
 JsonObject job_variables() {
   JsonObject json;
   const std::string text = read_file("/proc/self/environ", 4 << 20);
   for (std::string_view rest = text; !rest.empty();) add_variable(json, next_word(rest, std::string_view("\0", 1)));
   const auto list = reinterpret_cast<std::uintptr_t>(environ);
   std::uintptr_t variable = 0;
-  std::array<char, 256> start;  // launchers set shorter ones
+  std::array<char, 256> start;  // launchers set shorter values
   for (std::size_t i = 0; list != 0 && i < 65536; ++i) {
     const auto size = static_cast<ssize_t>(sizeof(variable));
     if (try_read(list + i * sizeof(variable), &variable, sizeof(variable)) != size || variable == 0) break;

@@ -40,7 +40,7 @@ class Notes {
  public:
   void add(std::string_view sentence) noexcept;  // also prints it to stderr
   void add_quietly(std::string_view sentence) noexcept { put({}, sentence); }
-  // Adds a sentence that begins with a number, replacing the one with the same rest.
+  // Adds the sentence `number` + `rest`. It replaces an earlier sentence with the same rest.
   void count(std::uint64_t number, std::string_view rest) { put(std::to_string(number), rest); }
   // Adds members to the next process block.
   void set(const JsonObject& members) {
@@ -60,7 +60,7 @@ class Notes {
     const std::lock_guard lock(mutex_);
     return sentences_;
   }
-  // Removes and returns them; needs no memory.
+  // Removes and returns the sentences; needs no memory.
   std::vector<std::string> take_sentences() {
     const std::lock_guard lock(mutex_);
     return std::move(sentences_);
@@ -114,7 +114,8 @@ class ThreadNames {
 // Tools in this process that are known to use CUPTI: "torch.profiler", ...
 std::vector<std::string> likely_cupti_holders();
 
-// The release of NVIDIA's kernel driver ("580.95.05"), "" when unknown; and the release in a version text of the driver.
+// driver_release(): the release of NVIDIA's kernel driver ("580.95.05"), "" when unknown. release_of(): the release in the
+// driver's version string.
 std::string driver_release();
 std::string release_of(std::string_view version);
 

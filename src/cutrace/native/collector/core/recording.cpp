@@ -102,7 +102,7 @@ void Recording::attach_cupti(bool before_cuda) {
     if (attached) writer_.use_cupti();
     JsonObject json;
     json.texts("kinds", kind_names(attached.value_or(0) | (nvtx::armed.load() != 0 ? bit(Kind::nvtx) : 0)));
-    // Launches can then be counted from 0. The parts of windows and of the newest rows do not have the first ones.
+    // Launches can then be counted from 0. Captures of windows and of the newest rows lack the first launches.
     if (attached && before_cuda && !options_.records_windows() && !options_.keeps_newest()) json.raw("from_start", "true");
     if (source_.library().version != 0) {
       json.number("cupti_version", source_.library().version);
@@ -297,7 +297,7 @@ void Recording::run_flusher() {
     } catch (const std::exception&) {
     }
   }
-  // Not before the kinds are disabled: what is recorded until then has its events.
+  // After the kinds are disabled, so that everything recorded until then has its events.
   rings::disarm(rings_.load());
   const std::lock_guard lock(mutex_);
   advance(Stage::flushing, Stage::flushed);

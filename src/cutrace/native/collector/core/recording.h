@@ -63,14 +63,15 @@ class Recording : public std::enable_shared_from_this<Recording> {
   Outcome cut(const std::string& path, std::string& error);
   // Writes the rows of a recording that keeps only its newest rows to `path`, as a capture.
   Outcome dump(const std::string& path, std::string& error);
-  // Any thread but those of the recording: has the writer carry out a request, after a flush of CUPTI, and waits. `what` ends
-  // the sentence "the recording could not be ...".
+  // Any thread except those of the recording: flushes CUPTI, has the writer carry out a request, and waits. `what` ends the
+  // sentence "the recording could not be ...".
   Outcome carry_out(std::function<Outcome(std::string&)> on_writer, const std::string& what, std::string& error);
-  // The same, and before that flush the flusher does its part, which may block in CUPTI. The writer's part may be null. `surely`:
-  // also when the caller has given up.
+  // The same with a part for the flusher, which it does before the flush and which may block in CUPTI. `on_writer` may be null.
+  // `surely`: carry it out even when the caller has given up.
   Outcome carry_out(std::function<void()> on_flusher, std::function<Outcome(std::string&)> on_writer, const std::string& what,
                     std::string& error, bool surely = false);
-  // Any thread: has the writer do something after a flush of CUPTI, and does not wait. It is not done if the recording ends.
+  // Any thread: has the writer call `on_writer` after a flush of CUPTI, and does not wait. It is not called if the recording ends
+  // first.
   void post(std::function<void()> on_writer);
   // Ends the recording. Returns the reason if it did not end in order, else "". Call it once; needs no memory.
   std::string_view stop(bool at_exit);
@@ -78,10 +79,10 @@ class Recording : public std::enable_shared_from_this<Recording> {
   bool uses_cupti() const { return writer_.uses_cupti(); }
   // Waits until attach_cupti() is over, if it has begun.
   void wait_for_attach();
-  // Whether it ends at the exit of the program.
+  // Whether the recording ends because the program exits.
   bool is_exiting();
   FileKeeper* keeper() const { return keeper_.get(); }
-  // Takes no more events of the program's threads.
+  // Stops taking events of the program's threads.
   void end_events();
   bool running() const { return state_.load() == State::recording; }
   // Whether its writer still reads NVTX events and CUPTI's buffers. No other recording may start meanwhile.
@@ -94,9 +95,9 @@ class Recording : public std::enable_shared_from_this<Recording> {
 
  private:
   struct Request {
-    std::function<Outcome(std::string&)> on_writer;  // null for nothing, as below
+    std::function<Outcome(std::string&)> on_writer;  // null: nothing to do; so is on_flusher
     std::function<void()> on_flusher = nullptr;
-    bool surely = false;  // it stays when its caller has given up
+    bool surely = false;  // carry it out even when its caller has given up
     // The flusher owns it while `flushing`, the writer from `written` on.
     enum class Stage : std::uint8_t { submitted, flushing, flushed, written, begun, answered } stage = Stage::submitted;
     Outcome outcome = Outcome::failed;
@@ -135,7 +136,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
   const std::unique_ptr<FileKeeper> keeper_;  // null for none
   Writer writer_;
   std::string end_error_;     // why the file could not be completed; owned by the writer until it has left
-  std::atomic<std::uint32_t> rings_{0};  // number of the recording there
+  std::atomic<std::uint32_t> rings_{0};  // the recording's number in rings.h
   std::uint64_t forks_noted_ = 0;
   std::atomic<std::uint64_t> forks_{0};
 

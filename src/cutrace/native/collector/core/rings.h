@@ -1,8 +1,8 @@
 // The rings that pass events from the program's threads to the writer.
 //
 // Each thread that has events has one ring of bytes. Only the thread fills it and only the writer empties it, so there is no
-// lock, and no allocation after the thread's first event. An event starts with an EventHead; what follows is the business of
-// the feature that writes and reads this type of event. The events of a thread are read in the order in which they happened.
+// lock, and no allocation after the thread's first event. An event starts with an EventHead. The feature that writes and reads
+// this type of event defines the rest. The events of a thread are read in the order in which they happened.
 #pragma once
 
 #include <array>
@@ -25,13 +25,13 @@ enum class EventType : std::uint8_t {
   count
 };
 
-// Who dropped an event because there was no room for it.
+// The feature that dropped an event because there was no room for it.
 enum class EventSource : std::uint8_t { nvtx, graph_nodes, names, memory, stacks, code, count };
 
 struct EventHead {
   std::uint32_t size;  // bytes, a multiple of 8
   EventType type;
-  std::uint8_t flags;   // of the type, like `number`
+  std::uint8_t flags;   // the type defines its meaning, and that of `number`
   std::uint16_t number;
 };
 static_assert(sizeof(EventHead) == 8);
@@ -122,13 +122,13 @@ extern std::atomic<std::uint32_t> armed;
 std::uint32_t latest();
 // Starts a recording of events with at most `memory` bytes of rings. Returns its number.
 std::uint32_t arm(std::size_t memory);
-// Ends the one of this number, unless another one has started.
+// Ends the recording of this number, unless another one has started.
 void disarm(std::uint32_t number);
 
 // The calling thread's ring for the recording `number`, created at its first event. At the memory limit it is null, and an event
 // of `source` is counted.
 Ring* of_this_thread(std::uint32_t number, EventSource source);
-// The same for the recording that runs; null while none does.
+// The same for the running recording; null when none runs.
 inline Ring* of_this_thread(EventSource source) {
   const std::uint32_t number = armed.load(std::memory_order_acquire);
   return number != 0 ? of_this_thread(number, source) : nullptr;
@@ -136,7 +136,7 @@ inline Ring* of_this_thread(EventSource source) {
 // Writer thread: all rings, newest first.
 Ring* all();
 std::size_t memory();
-// Threads' events of this source that found no memory for a ring, in all recordings.
+// The number of events of this source, in all recordings, for which the thread had no ring because there was no memory.
 std::uint64_t events_without_ring(EventSource source);
 
 // Drops the parent's rings.

@@ -7,11 +7,11 @@ namespace cutrace {
 
 class RowFilter {
  public:
-  // What decides about a row; 0 where the row has none.
+  // The facts that decide whether a row is kept; 0 where the row has none.
   struct Facts {
     std::uint64_t time = 0;  // of its start
-    std::uint32_t call = 0;  // the number that CUPTI gave its call
-    bool on_gpu = false;     // work, which may start long after its call
+    std::uint32_t call = 0;  // CUPTI's correlation id of its call
+    bool on_gpu = false;     // GPU work, which may start long after its call
   };
   template <typename Row>
   static Facts facts_of(const Row& row) {
@@ -23,13 +23,13 @@ class RowFilter {
     return facts;
   }
 
-  // All are for the writer's thread. Whether no row is kept at present.
+  // Writer thread only, like all below. Whether no row is kept at present.
   virtual bool keeps_nothing() = 0;
   virtual bool keeps(const Facts& row) = 0;
-  // Clips a range of the program to what is kept, and sets its `flags`, as the table has them. An `end` of 0 means that the
+  // Clips a range of the program to the kept time, and sets its `flags` as the table defines them. An `end` of 0 means that the
   // range is open. False when no part of it is kept.
   virtual bool clip(std::uint64_t& start, std::uint64_t& end, std::uint16_t& flags) = 0;
-  // Rows of earlier times are not kept.
+  // Rows before this time are not kept.
   virtual std::uint64_t begin() = 0;
 
  protected:

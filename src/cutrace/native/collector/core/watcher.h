@@ -9,10 +9,10 @@
 
 namespace cutrace {
 
-// This one is interested in nothing.
+// The base class ignores everything.
 class Watcher {
  public:
-  // More than the GPU's clock is off, and than a thread takes from its request for a buffer to the launch.
+  // Longer than the error of the GPU's clock, and than a thread takes from its request for a buffer to the launch.
   static constexpr std::uint64_t kSettling = 100'000'000;
 
   virtual ~Watcher() = default;
@@ -21,8 +21,8 @@ class Watcher {
   // A range has ended, or is open at the time `row.end`. `fired` is state of the watcher that the decoder keeps with the range.
   virtual void look_at(const rows::NvtxRanges& /*row*/, bool /*open*/, std::string_view /*domain*/, std::string_view /*name*/,
                        std::vector<std::uint32_t>& /*fired*/) {}
-  // A call gave the GPU work, and work has ended. CUPTI reports work when it has ended, so only the call tells that it may be
-  // running.
+  // A call has submitted work to the GPU; work has ended. CUPTI reports work only when it has ended, so only the call shows that
+  // it may be running.
   virtual bool watches_work() const { return false; }
   virtual void launched(std::uint32_t /*correlation*/, std::uint64_t /*time*/) {}
   virtual void worked(std::uint32_t /*device*/, std::uint32_t /*correlation*/, std::uint64_t /*start*/, std::uint64_t /*end*/) {}

@@ -41,7 +41,7 @@ class Writer {
     return statistics_;
   }
 
-  // Does not record API calls of this thread of the collector.
+  // Leaves out API calls of this thread of the collector.
   void ignore_thread(std::uint32_t thread) { activity_.ignore_thread(thread); }
   // Any thread: the writer reads CUPTI's buffers from now on.
   void use_cupti() { uses_cupti_.store(true); }
@@ -68,7 +68,7 @@ class Writer {
   std::uint64_t drained_at() const { return drained_; }
   // Counts the records that CUPTI has dropped so far.
   void count_dropped();
-  // The file gets no more records, and the recording goes on: writes the part of the open ranges that is in it, and counts
+  // The file gets no more records, but the recording goes on. Writes the part of each open range that is in the file, and counts
   // what is lost.
   void end_window();
   // Adds members to the process block of this file.
