@@ -16,7 +16,7 @@
 namespace cutrace::annotate {
 namespace {
 
-// Of the recording that began last. No lock: a fork could leave it locked in the child.
+// About the recording that started last. Without a lock: a fork could leave it locked in the child.
 std::atomic<std::uint64_t> names_matched{0};
 std::atomic<bool> is_in_place{false};
 std::atomic<bool> has_run{false};  // the file was tried
@@ -47,15 +47,15 @@ constexpr std::string_view kUnload =
     "import sys\n"
     "if '_cutrace_annotate' in sys.modules: sys.modules['_cutrace_annotate'].stop()\n";
 
-// Marks the code that the handler of the profile function does not want. The mark is an extra field of the code object, so it
-// goes with the code and keeps nothing alive. With Python's lock held, so it needs no other.
+// Marks the code for which the handler of the profile function is not called. The mark is an extra field of the code object, so it
+// dies with the code and keeps nothing alive. Callers hold Python's lock, so it needs no other.
 class UnwantedCode {
  public:
   bool contains(void* code) {
     void* mark = nullptr;
     return index() >= 0 && get_(code, index_, &mark) == 0 && reinterpret_cast<std::uintptr_t>(mark) == round_;
   }
-  // Where Python takes no mark, the handler is called for each call of this code.
+  // If Python takes no mark, the handler is called for each call of this code.
   void add(void* code) {
     static auto* const clear_error = python<void()>("PyErr_Clear");
     if (index() >= 0 && set_(code, index_, reinterpret_cast<void*>(round_)) != 0) clear_error();
@@ -90,10 +90,10 @@ void begin(const Options& options, Notes& notes) {
   names_matched.store(0);
   is_in_place.store(false);
   has_run.store(false);
-  if (options.annotator.empty() || !interpreter_runs()) return;  // end() says so
+  if (options.annotator.empty() || !interpreter_runs()) return;  // end() notes it
   std::string names;
   for (const std::string& name : options.annotate) names += json_quoted(name) + ",";
-  // A JSON text is a Python text too.
+  // A JSON string is a Python string, too.
   if (!call_soon(run_program, expression(kLoad, "'path': " + json_quoted(options.annotator) + ", 'library': " + json_quoted(library_path()) +
                                       ", 'names': [" + names + "]")))
     notes.add_quietly("no function is annotated: the Python interpreter takes no pending calls now");

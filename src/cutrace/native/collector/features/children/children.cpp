@@ -11,8 +11,8 @@
 namespace cutrace {
 namespace {
 
-// The finalizer runs after those of the program. Before Python 3.13, threads that the program does not wait for go on behind it:
-// then the recording goes on too, and what there is now is written.
+// The finalizer runs after those of the program. Before Python 3.13, threads that the program does not wait for still run
+// afterwards. Then the recording goes on too, and the finalizer only writes what there is so far.
 constexpr std::string_view kAddFinalizer =
     "import sys\n"
     "try:\n"

@@ -38,7 +38,7 @@ std::size_t most_kernels(const Options& options) { return options.max_memory / 1
 
 using ModulePtr = std::shared_ptr<const LoadedModule>;
 
-// The modules that were loaded inside the current call of this thread. More belong to no handle.
+// The modules that were loaded inside the current call of this thread. Modules for which there is no room belong to no handle.
 struct LoadedInside {
   std::array<std::uint32_t, 16> ids{};
   std::size_t count = 0;
@@ -71,7 +71,7 @@ class Code final : public Feature {
   // Writer thread: the modules since the last call, and how many could not be read.
   bool any_loaded() const { return any_loaded_.load(std::memory_order_acquire); }
   std::vector<ModulePtr> take_loaded(std::uint64_t& unread);
-  // All modules of the process were loaded during this recording.
+  // Whether all modules of the process were loaded during this recording.
   bool knows_all() const { return knows_all_.load(); }
 
  private:
@@ -161,7 +161,7 @@ void Code::attach(const AttachContext& context) {
   if (!context.before_cuda) context.notes.add_quietly(kEarlierModules);
 }
 
-// Launches are watched from the first function on that a call found: without, none has a known handle.
+// Launches are watched only after a call has found a function: before that, no launch has a known handle.
 void Code::watch(bool launches) {
   for (std::size_t id = 0; id < effects_.size(); ++id)
     if (effects_[id] != Effect::none && (effects_[id] >= Effect::launches) == launches)
@@ -236,7 +236,7 @@ void Code::enter(Effect effect, const void* const* parameters, std::uint32_t cor
   }
 }
 
-// The call succeeded.
+// The end of a successful call.
 void Code::exit(Effect effect, const void* const* parameters, std::uint32_t correlation) {
   const auto made = [&] { return *static_cast<const void* const*>(parameters[0]); };
   const auto modules = loaded_inside.modules();
@@ -315,8 +315,8 @@ class CodeDecoder final : public Decoder {
   struct Known {
     std::string name;
     std::vector<rows::KernelCodes> rows;  // without the name
-    std::size_t written = 0;              // of them, into the file
-    std::uint32_t file = 0;               // that has a launch of this name
+    std::size_t written = 0;              // the number of rows in the file
+    std::uint32_t file = 0;               // the last file that has a launch of this name
   };
 
   void take_loaded();
@@ -328,13 +328,13 @@ class CodeDecoder final : public Decoder {
 
   Code& code_;
   Capture& capture_;
-  LaunchValues launches_;  // codes
+  LaunchValues launches_;  // the code of each launch
   std::vector<ModulePtr> modules_;
-  std::unordered_set<std::uint64_t> contents_;      // of these modules, as a hash
+  std::unordered_set<std::uint64_t> contents_;      // hashes of the contents of these modules
   std::unordered_map<std::uint64_t, Known> known_;  // by hash_bytes() of the name
   std::size_t kernels_ = 0, name_bytes_ = 0;
   std::size_t most_kernels_, most_names_;
-  bool complete_ = true;  // everything fitted
+  bool complete_ = true;  // all modules and names had room
 };
 
 std::unique_ptr<Decoder> Code::decoder(const DecoderContext& context) {
@@ -420,7 +420,7 @@ void CodeDecoder::complete_launch(const CUpti_ActivityKernel9& record, std::stri
   if (launch.code == 0) launch.code = only_code(*known, record.contextId);
 }
 
-// 0 when there may be several under this name.
+// The code of the name; 0 when there may be several.
 std::uint64_t CodeDecoder::only_code(const Known& known, std::uint32_t context) const {
   if (!complete_ || !code_.knows_all()) return 0;
   const auto only = [&](auto&& matches) {

@@ -18,7 +18,7 @@ constexpr unsigned char kEntry = 0x10;    // in the st_other of a kernel's symbo
 constexpr unsigned char kNewVersion = 8;  // the ABI version from which e_flags has the architecture in its second byte
 constexpr std::size_t kLongestName = 32 << 10;
 
-// From sm_90 on, sections of shared memory include this much for the driver, which launches do not count as static.
+// From sm_90 on, sections of shared memory include this much for the driver. Launches do not count it as static.
 constexpr std::uint32_t kReservesShared = 90;
 constexpr std::uint64_t kReservedShared = 1024;
 
@@ -177,7 +177,7 @@ bool CubinReader::read_parts() {
     const std::uint32_t function = function_of_section_[section.sh_info];
     if (function == kNone) continue;
     if (name_starts(section, ".nv.shared.")) functions_[function].static_shared = section.sh_size;
-    // Bank 0 has the parameters, which are given at the launch.
+    // Bank 0 has the parameters, which the launch sets.
     if (!name_starts(section, ".nv.constant") || name_starts(section, ".nv.constant0.")) continue;
     owner[i] = function;
     parts_.push_back({function, i});
@@ -291,7 +291,7 @@ bool CubinReader::hash_target(std::uint32_t function, std::uint32_t symbol_index
   Elf64_Sym symbol;
   if (!elf_.symbol(symbol_index, symbol)) return false;
   const std::uint32_t section = elf_.section_of(symbol_index, symbol);
-  // Not by its name: copies of a kernel have the same code.
+  // Do not hash its name: copies of a kernel have the same code.
   if (section == functions_[function].section) return hash.add(std::uint64_t{symbol.st_value}), true;
   const bool is_section = ELF64_ST_TYPE(symbol.st_info) == STT_SECTION && section != kNone;
   const auto name = is_section ? string(elf_.section_names(), elf_.section(section).sh_name) : string(elf_.symbol_names(), symbol.st_name);

@@ -15,8 +15,8 @@ namespace cutrace {
 
 struct CubinCode {
   std::string_view name;  // mangled; its bytes are in the file
-  // Of the machine code and constants of the function, and of all functions that it calls. Places that the driver fills in
-  // when it loads the module count by the name of what they refer to. 0 never.
+  // Of the machine code and constants of the function, and of all functions that it calls. Where the driver fills in an address
+  // when it loads the module, the name of what it refers to is hashed. Never 0.
   std::uint64_t hash = 0;
   std::uint32_t index = 0;          // of its symbol, as CUPTI numbers functions of a module
   std::uint32_t size = 0;           // bytes of machine code, without other functions
@@ -30,7 +30,7 @@ struct Cubin {
   std::vector<CubinCode> kernels;
 };
 
-// Null when this is no cubin, or one that cannot be read as a whole. May throw std::bad_alloc.
+// nullopt when the file is not a cubin, or cannot be read as a whole. May throw std::bad_alloc.
 std::optional<Cubin> read_cubin(const void* file, std::size_t size);
 
 }  // namespace cutrace

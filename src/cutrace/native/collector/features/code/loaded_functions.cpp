@@ -32,7 +32,7 @@ void LoadedFunctions::add(std::shared_ptr<const LoadedModule> module) {
   modules_.emplace(module->id, std::move(module));
 }
 
-// Functions of the module are forgotten with it: the driver gives their handles to others.
+// Forget the functions with their module, because the driver reuses their handles.
 void LoadedFunctions::remove(std::uint32_t module) {
   if (const auto known = modules_.extract(module)) kernels_ -= known.mapped()->kernels.size();
   std::vector<Handle> gone;

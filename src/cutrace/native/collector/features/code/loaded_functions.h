@@ -1,6 +1,6 @@
 // Which machine code a function handle of the driver has.
 //
-// CUPTI tells the code of a module and its number; the program has handles of modules, libraries, kernels and functions. A
+// CUPTI reports the code and the number of a module. The program has handles of modules, libraries, kernels and functions. A
 // module that is loaded inside a call of the driver belongs to the handle that the call makes or takes.
 #pragma once
 
@@ -31,7 +31,7 @@ struct LoadedModule {
   std::uint64_t code_of(std::uint64_t name) const;
 };
 
-// Not safe in several threads. What does not fit is not known.
+// Not thread-safe. What does not fit is unknown.
 class LoadedFunctions {
  public:
   using Handle = const void*;
@@ -42,11 +42,11 @@ class LoadedFunctions {
   void remove(std::uint32_t module);
   void remove_context(std::uint32_t context);
 
-  // A call made this handle of a module or a library. The handle may have been another one's.
+  // A call made this handle of a module or a library. The handle may have had another meaning before.
   void made(Handle owner);
   // A call made or took the handle, and loaded these modules.
   void own(Handle owner, std::span<const std::uint32_t> modules);
-  // The modules of a library, by another handle.
+  // A call made another handle from a library. It owns the library's modules.
   void made_from(Handle owner, Handle library);
   // A call found a function by its name; `owner` is a module or a library.
   void found(Handle function, Handle owner, std::uint64_t name);

@@ -1,5 +1,5 @@
-// A hash of 64 bits that is the same in every process and on every machine, unlike that of core/interning.h. It is not made
-// against an attacker.
+// A hash of 64 bits that is the same in every process and on every machine, unlike that of core/interning.h. It does not protect
+// against chosen keys.
 #pragma once
 
 #include <cstddef>

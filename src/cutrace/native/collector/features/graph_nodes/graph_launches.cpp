@@ -6,7 +6,7 @@
 namespace cutrace {
 namespace {
 
-// CUPTI reports the launch, whatever kinds are recorded. It is not asked again after the first one in a process.
+// CUPTI makes this callback whatever kinds are recorded. After the first launch in a process, it is not watched any more.
 class GraphLaunchWatch final : public Feature {
  public:
   void cupti_loaded(const CuptiLibrary& cupti, Callbacks& callbacks) override {

@@ -66,7 +66,7 @@ void GraphNodes::created(std::uint64_t node, std::uint64_t time, std::uint32_t t
 void GraphNodes::copied(std::uint64_t node, std::uint64_t original, std::uint32_t thread) {
   const Node* const from = find(original);
   Node origin = from != nullptr ? *from : Node{.original = original};
-  if (origin.ranges != nullptr) ++origin.ranges->second;  // while the table changes
+  if (origin.ranges != nullptr) ++origin.ranges->second;  // keep the ranges while the table changes
   if (origin.original == 0) origin.original = original;
   Node& copy = entry(node, thread);
   copy.created = origin.created;

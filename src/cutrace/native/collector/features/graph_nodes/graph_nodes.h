@@ -1,7 +1,7 @@
 // Where the nodes of CUDA graphs were created: under which NVTX ranges, when, and on which thread. Writer thread only.
 //
 // A node is created once, by a captured launch or an explicit call, and is copied when its graph is cloned or instantiated.
-// Records of the GPU name the copies in executable graphs. So a copy gets the origin of its original.
+// Records of the GPU refer to the copies in executable graphs. So a copy gets the origin of its original.
 //
 // An id is the number of the graph in its upper half, which counts up, and an index in the lower one (CUPTI 12 and 13).
 #pragma once
@@ -25,7 +25,8 @@ class GraphNodes {
   // A JSON array of the names of ranges, and the number of nodes that refer to it.
   using Ranges = std::pair<const std::string, std::uint32_t>;
 
-  // The kernel of a node where CUPTI's name may be wrong (features/names). Without a name: nothing is noted, or `unknown`.
+  // The kernel of a node, if CUPTI's name may be wrong (features/names). If `name` is null, nothing is noted, or the kernel is
+  // `unknown`.
   struct Kernel {
     const std::string* name = nullptr;
     bool unknown = false;
@@ -33,7 +34,7 @@ class GraphNodes {
 
   struct Node {
     std::uint64_t created = 0;   // ns; 0 when the origin is unknown
-    std::uint64_t original = 0;  // the node at the beginning of the chain of copies, 0 when this is no copy
+    std::uint64_t original = 0;  // the node at the start of the chain of copies, 0 when this is no copy
     Ranges* ranges = nullptr;    // null for none
     std::uint32_t index = 0;
     std::uint32_t thread = 0;
@@ -56,7 +57,7 @@ class GraphNodes {
   void set_kernel(std::uint64_t node, Kernel kernel, bool changed);
   // The copy of `node` in an executable graph has this kernel in launches after the call `correlation`; `node` 0: all nodes.
   void set_kernel_in(std::uint32_t graph, std::uint64_t node, Kernel kernel, std::uint32_t correlation);
-  // Events about nodes were lost: kernels that were not told are unknown from now on.
+  // Events about nodes were lost: kernels without an event are unknown from now on.
   void drop_kernels() { kernels_dropped_ = true; }
   // The kernel of a node in the graph launch `correlation`.
   Kernel kernel(std::uint64_t node, std::uint32_t correlation);
@@ -80,20 +81,20 @@ class GraphNodes {
     std::vector<Node> nodes;  // by index
     std::uint32_t thread = 0;  // that made the graph
     bool executable = false;
-    bool is_inner = false;  // a node has taken it
+    bool is_inner = false;  // a node refers to it as its inner graph
     std::vector<KernelChange> kernel_changes;  // of an executable graph, in the order of the calls
     std::uint32_t forgotten = 0;               // the last change that is no longer there, 0 for none
     std::list<std::uint32_t>::iterator position;
   };
 
-  // Instead of an inner graph, of a conditional node with several bodies: their order is not known.
+  // In place of an inner graph, for a conditional node with several bodies: their order is not known.
   static constexpr std::uint32_t kSeveral = 0xFFFFFFFF;
 
   static constexpr std::uint32_t graph_of(std::uint64_t node) { return static_cast<std::uint32_t>(node >> 32); }
   static constexpr std::uint32_t index_of(std::uint64_t node) { return static_cast<std::uint32_t>(node); }
 
-  // Work names copies. Nodes without an original were added by the driver, or their copying was not seen because the recording
-  // ended: the ranges around the instantiation are not those of the program's work.
+  // GPU work refers to copies. A node without an original was added by the driver, or its copying was not seen because the
+  // recording ended. The ranges around the instantiation are not those of the program's work.
   static bool has_origin(const Node& node) { return node.created != 0 && node.original != 0; }
 
   Node* find(std::uint64_t node);
@@ -102,7 +103,7 @@ class GraphNodes {
   void set_ranges(Node& node, Ranges* ranges);
   std::uint32_t take_inner_graph(std::uint32_t graph, std::uint32_t thread);
   void place_inner_nodes(std::uint32_t graph);
-  // Drops the graphs that were used least recently, but not this one.
+  // Drops the graphs that were used least recently, except this one.
   void make_room(std::uint32_t graph);
   void use(Graph& graph) { recent_.splice(recent_.end(), recent_, graph.position); }
 

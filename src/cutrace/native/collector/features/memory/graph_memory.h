@@ -1,7 +1,7 @@
 // The memory that the driver holds for allocation nodes of CUDA graphs, by device.
 //
-// A node allocates when its graph runs, and the driver keeps the memory for the next run. It tells how much it keeps, so a
-// change is noticed around the calls that make one.
+// A node allocates when its graph runs, and the driver keeps the memory for the next run. The driver can say how much it keeps. So
+// it is asked before and after the calls that may change this.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ class GraphMemory {
   bool add_node(std::uint32_t device);
   // Before a call that may change what the driver keeps: notes what is there, once for each device.
   void before_call();
-  // After the call: calls write(device, before, now) where there was a change. It is noted if that returns true.
+  // After the call: calls write(device, before, now) for each change. The change is noted if that returns true.
   template <typename Write>
   void after_call(Write&& write) {
     const std::lock_guard lock(mutex_);

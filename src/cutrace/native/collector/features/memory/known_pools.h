@@ -1,7 +1,7 @@
 // The memory pools that the program uses: those that were seen in this recording and are not destroyed.
 //
-// A pool gives memory back to the system when the program waits, and nothing tells of it. So the driver is asked around calls
-// that wait. It is asked only for pools that certainly live, because of others it would read freed memory.
+// A pool gives memory back to the system when the program waits, and CUPTI does not report it. So the driver is asked around calls
+// that wait. It is asked only about pools that certainly live, because for others it would read freed memory.
 #pragma once
 
 #include <atomic>
@@ -41,15 +41,15 @@ class KnownPools {
   // Forgets everything. From now on at most `limit` bytes are taken.
   void reset(std::size_t limit);
   std::size_t memory() const { return memory_.load(std::memory_order_relaxed); }
-  // How many pools began to end.
+  // The number of pools that have started to end.
   std::uint32_t ended() const { return ended_.load(); }
 
-  // What stands for a pool in rows: its base address. It is the base that was found first, since a pool grows by mappings
-  // elsewhere.
+  // Returns what identifies a pool in rows: its base address. It is the base that was found first, because a pool grows by
+  // mappings elsewhere.
   SeenPool use(const PoolUse& use);
   // The bytes in use of a pool, by its base. 0 when the pool may be gone.
   std::uint64_t used_of(std::uint64_t base);
-  // Before a pool is destroyed: it is not asked any more. `now`: it may be asked now. Returns its row.
+  // Before a pool is destroyed: the driver is not asked about it any more. `now`: it may be asked now. Returns the pool's row.
   std::optional<rows::MemoryPools> begin_destroy(std::uint64_t handle, bool now);
   // The pool was not destroyed.
   void undo_destroy(std::uint64_t handle, const rows::MemoryPools& row);
@@ -57,7 +57,7 @@ class KnownPools {
   std::optional<rows::MemoryPools> trimmed(std::uint64_t handle, std::uint64_t minimum);
   // Before a call that waits: notes the sizes of pools that have given memory since the last one.
   void before_wait();
-  // After the call: calls write(row) for each pool that is smaller.
+  // After the call: calls write(row) for each pool that has become smaller.
   template <typename Write>
   void after_wait(Write&& write) {
     const std::lock_guard lock(mutex_);

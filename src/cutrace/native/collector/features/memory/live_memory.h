@@ -1,6 +1,6 @@
 // The memory that the program holds: what was allocated in this recording and not yet freed, by address.
 //
-// Callbacks use it on the program's threads, some of them inside malloc(). So it takes its own memory from the system.
+// Callbacks use it on the program's threads, some of them inside malloc(). So it gets its memory directly from the system.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace cutrace {
 
-// What an address or a handle means. The same number may stand for one of each.
+// The kind of an address or a handle. The same number may be in use once in each space.
 enum class Space : std::uint8_t {
   none,
   pointer,     // memory of a device or of the host
@@ -53,7 +53,7 @@ class LiveMemory {
   Live* find(Space space, std::uint64_t address);
   // Removes and returns an entry.
   std::optional<Live> take(Space space, std::uint64_t address);
-  // Removes the entries that fit, and calls visit(entry) for each of them.
+  // Removes the entries for which fits(entry) is true, and calls visit(entry) for each of them.
   template <typename Fits, typename Visit>
   void take_all(Fits&& fits, Visit&& visit) {
     for (std::size_t slot = 0; slot < capacity_; ++slot) {

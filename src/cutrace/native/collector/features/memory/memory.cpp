@@ -131,8 +131,8 @@ struct CallInProgress {
 thread_local CallInProgress in_progress;
 
 // A release is taken from the table of live memory before the driver carries it out, and an allocation is added after the driver
-// made it. So when one thread frees an address and another gets it at once, the table always sees the release first. Rows have
-// the same times: that of a release is the beginning of its call, that of an allocation the end.
+// made it. So when one thread frees an address and another gets it at once, the table always sees the release first. Rows use the
+// same times: a release has the time of the start of its call, an allocation that of the end.
 class MemoryFeature final : public Feature {
  public:
   MemoryFeature() {
@@ -220,8 +220,8 @@ class MemoryFeature final : public Feature {
 
   bool is_watched_at_first(Effect effect) const {
     switch (effect) {
-      case Effect::use_graph_memory:  // from the first node that allocates
-      case Effect::wait: return false;  // from the first pool
+      case Effect::use_graph_memory:  // watched from the first node that allocates on
+      case Effect::wait: return false;  // watched from the first pool on
       case Effect::trim_pool: return records_pools_.load();
       case Effect::allocate:
       case Effect::release:
@@ -299,7 +299,7 @@ class MemoryFeature final : public Feature {
     now.released.add(unlisted_memory(request, data));
   }
 
-  // Memory from before the recording, or whose allocation is counted as lost: what the driver knows of it.
+  // What the driver knows of memory from before the recording, or whose allocation is counted as lost.
   Live unlisted_memory(const MemoryRequest& request, const CUpti_CallbackData& data) {
     Live live;
     live.address = request.address;
@@ -312,7 +312,7 @@ class MemoryFeature final : public Feature {
       live.device = info.device;
       if (info.pool != nullptr) {
         live.pool_type = kLocalPool;
-        // The pool may be destroyed, except that of the device.
+        // Any pool but the device's default one may be destroyed.
         const bool lives = is_default_pool(info.pool, info.device);
         live.other = pool_base({.handle = reinterpret_cast<std::uintptr_t>(info.pool), .base = base_of(request.address, info),
                                 .ended = pools_.ended(), .device = info.device, .type = kLocalPool, .lives = lives}, data);
@@ -556,7 +556,7 @@ class MemoryFeature final : public Feature {
     return seen.base;
   }
 
-  // From here on nobody asks for the pool, which may end with this call or with its last memory.
+  // From here on the driver is not asked about the pool. The pool may end with this call or with its last memory.
   void begin_destroy_pool(const MemoryCall& call, const CUpti_CallbackData& data, CallInProgress& now) {
     if (call.read(data.functionParams, now.request))
       now.pool = pools_.begin_destroy(now.request.address, data.callbackSite == CUPTI_API_ENTER);
@@ -612,8 +612,8 @@ class MemoryFeature final : public Feature {
     return row;
   }
 
-  // Writes the row of an allocation, and lists it. Memory has both or none, so that a release never has a size whose
-  // allocation is missing.
+  // Writes the row of an allocation, and lists it in the table, both or neither. So a release never has a size whose allocation is
+  // missing.
   void add(const Live& live, const rows::Allocations& row) {
     Ring* const ring = rings::of_this_thread(EventSource::memory);
     if (ring == nullptr) return;
@@ -629,7 +629,7 @@ class MemoryFeature final : public Feature {
     if (before) write_unseen_release(*before, row.time);
   }
 
-  // The driver gave an address away again, so what was there is free: its release was not seen.
+  // The driver has reused an address, so the memory that was there is free. Its release was not seen.
   void write_unseen_release(const Live& before, std::uint64_t time) {
     rows::Allocations row = row_of(before, kRelease, time, 0);
     row.flags |= kWithoutCall;

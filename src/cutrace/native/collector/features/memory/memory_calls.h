@@ -41,7 +41,7 @@ struct MemoryRequest {
   std::int32_t device = 0;    // of physical memory, and of nodes of graphs
   CUstream stream = nullptr;
   Space space = Space::pointer;
-  std::uint8_t memory = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;  // of a release: where the allocation is unknown
+  std::uint8_t memory = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;  // of a release: for an unknown allocation
   bool in_pool = false;
   bool asynchronous = false;
 };
@@ -49,8 +49,8 @@ struct MemoryRequest {
 struct MemoryCall {
   CUpti_CallbackId id;
   MemoryEffect effect;
-  // Reads the parameters: of an effect that allocates or maps at the end of the call, of others at its beginning too. False:
-  // the call has no effect on memory.
+  // Reads the parameters. For effects that allocate or map, it is called at the end of the call; for others at the start too.
+  // False: the call has no effect on memory.
   bool (*read)(const void* parameters, MemoryRequest& request);
 };
 

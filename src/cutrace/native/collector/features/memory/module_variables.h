@@ -1,6 +1,6 @@
-// The static variables of a module, from the symbols of its machine code. The addresses are the driver's secret.
+// The static variables of a module, from the symbols of its machine code. Only the driver knows their addresses.
 //
-// Callbacks about modules use it, while the driver loads them. So it allocates nothing, and takes time by the number of symbols.
+// Callbacks about modules use it, while the driver loads them. So it allocates nothing; its time depends on the number of symbols.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct ModuleVariable {
 
 class ModuleVariables {
  public:
-  // Of a file that cannot be read there are none.
+  // A file that cannot be read has no variables.
   ModuleVariables(const void* cubin, std::size_t size) : elf_(cubin, size) {}
 
   template <typename Visit>

@@ -27,8 +27,8 @@ struct LaunchNameEvent {
   std::uint32_t correlation;
   std::uint32_t unused;
 };
-// node_name: the kernel of a node. `exec` 0: of this node; else of its copy in this executable graph, and with `node` 0 the
-// kernels of all its nodes, which an update has changed.
+// node_name: the kernel of a node. `exec` 0: of the node itself; else of its copy in this executable graph. If `node` is 0 too, an
+// update has changed the kernels of all nodes of the executable graph.
 struct NodeEvent {
   EventHead head;
   std::uint64_t hash;  // 0: unknown
@@ -62,7 +62,7 @@ bool put(Ring& ring, EventType type, PutEvent event, std::string_view tail = {})
   return true;
 }
 
-// The first of some launches. Correlation ids count up.
+// The first launch of a set. Correlation ids count up.
 class FirstLaunch {
  public:
   void reset() { first_.store(kNone); }
@@ -71,7 +71,7 @@ class FirstLaunch {
     while (!follows(correlation, first) && !first_.compare_exchange_weak(first, correlation, std::memory_order_relaxed)) {
     }
   }
-  // Whether the launch is not earlier than that.
+  // Whether the launch is that one or a later one.
   bool covers(std::uint32_t correlation) const { return follows(correlation, first_.load(std::memory_order_relaxed)); }
 
  private:
@@ -96,7 +96,7 @@ class KernelNames final : public Feature {
   void attach(const AttachContext& context) override;
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
 
-  // Whether no event may have told the name of this launch. `incomplete`: events of some launches were dropped.
+  // Whether the event with the name of this launch may be missing. `incomplete`: events of some launches were dropped.
   bool missed(std::uint32_t launch, bool incomplete) const { return missed_.covers(launch) || (incomplete && first_.covers(launch)); }
   bool missed_a_node() const { return missed_node_.load(std::memory_order_relaxed); }
 
@@ -116,8 +116,8 @@ class KernelNames final : public Feature {
   std::array<Effect, kIds> effects_{};  // of the driver's calls, by callback id
   std::atomic<bool> watching_{false};   // all of the calls, since the first unload
   std::atomic<std::uint32_t> recording_{0};
-  FirstLaunch first_;   // that callbacks told of: earlier ones have the right names in their records
-  FirstLaunch missed_;  // that had no ring, because there was no memory or the recording had been stopped
+  FirstLaunch first_;   // the first with a callback: records of earlier launches have the right names
+  FirstLaunch missed_;  // the first without a ring: there was no memory, or the recording had been stopped
   std::atomic<bool> missed_node_{false};  // the same for a node of a graph
   std::array<std::atomic<std::uint64_t>, kPut> put_{};  // names that are in a ring, by hash, recording and thread
 };
@@ -151,9 +151,9 @@ void KernelNames::attach(const AttachContext& context) {
   if (recording_.load() > 1 || !context.before_cuda) watch_calls();
 }
 
-// A call that began before this has a function that CUPTI knows by its right name: its handle has had no other function. So
-// no thread may unload before all calls are watched, and threads that unload at once all watch them: none may wait here for
-// another.
+// In a call that started before this, CUPTI knows the function by its right name, because its handle has had no other function. So
+// no thread may unload before all calls are watched. Threads that unload at the same time all watch the calls, because none may
+// wait here for another.
 void KernelNames::watch_calls() {
   if (watching_.load()) return;
   watch_graph_nodes(*callbacks_);
@@ -168,7 +168,7 @@ void KernelNames::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, 
   if (data == nullptr) return;
   if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
     const void* const about = static_cast<const CUpti_ResourceData*>(data)->resourceDescriptor;
-    // Captured: the launch makes a node.
+    // The launch is captured: it makes a node.
     if (about == nullptr || launching == 0) return;
     Ring* const ring = rings::of_this_thread(EventSource::names);
     const std::uint64_t node = node_id(static_cast<const CUpti_GraphData*>(about)->node);
@@ -221,7 +221,7 @@ void KernelNames::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, 
   }
 }
 
-// Once a thread, because the writer may read the rings of other threads later.
+// Once per thread, because the writer may read the rings of other threads later.
 void KernelNames::put_name(Ring& ring, std::uint64_t hash, std::string_view name) {
   const std::uint64_t mark = hash_mix(hash, std::uint64_t{recording_.load(std::memory_order_relaxed)} << 32 | ring.thread);
   std::atomic<std::uint64_t>& known = put_[mark % kPut];
@@ -318,7 +318,7 @@ void KernelNamesDecoder::event(const Ring&, const std::uint8_t* bytes) {
 
 void KernelNamesDecoder::ring_is_read(Ring& ring, bool) {
   if (ring.take_dropped(EventSource::names) != 0) incomplete_ = true;
-  // Where NVTX is recorded, its decoder has counted them.
+  // If NVTX is recorded, its decoder has counted them.
   if (ring.take_dropped(EventSource::graph_nodes) != 0) capture_.graph_nodes().drop_kernels();
 }
 

@@ -1,17 +1,17 @@
 // The right names of kernels under a CUPTI that mixes them up.
 //
-// CUPTI 13.0 to 13.3 keep the name of a kernel by its function handle. After a module is unloaded, the driver gives its
-// handles to other functions, whose records then carry the old name. The callback of a launch has the right one. So from the
-// first unload on, each launch puts its correlation id and a hash of the name into the thread's ring, and the writer prefers
-// that name. A name itself is put there once. Before the first unload only unloads are watched. Nodes of graphs get their
-// names when they are created or changed. A name that can be neither known nor trusted is kUnknownKernel, and a loss.
+// CUPTI 13.0 to 13.3 keep the name of a kernel by its function handle. After a module is unloaded, the driver gives its handles to
+// other functions, whose records then carry the old name. The callback of a launch has the right one. So from the first unload on,
+// each launch puts its correlation id and a hash of the name into the thread's ring, and the writer prefers that name. The name
+// itself is put there once. Before the first unload only unloads are watched. Nodes of graphs get their names when they are
+// created or changed. A name that is not known and cannot be trusted becomes kUnknownKernel, and counts as a loss.
 #pragma once
 
 #include "core/feature.h"
 
 namespace cutrace {
 
-// Whether a CUPTI of this version gives kernels the names of others.
+// Whether a CUPTI of this version gives kernels the names of other kernels.
 constexpr bool mixes_up_names(std::uint32_t version) { return version >= kCupti_13_0 && version <= 130400; }
 
 inline constexpr const char* kUnknownKernel = "(unknown kernel)";

@@ -22,7 +22,7 @@
 namespace cutrace {
 namespace {
 
-// So many files are held open for dumps that have not come to them yet. Slow dumps of more files fail.
+// The most files that are held open for dumps that have not come to them yet. Slow dumps of more files fail.
 constexpr int kMostHeld = 32;
 std::atomic<int> held_files{0};
 
@@ -74,7 +74,7 @@ void KeptFile::hold() {
   const int fd = too_many ? -1 : ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd >= 0) return held_.set(fd);
   error_ = too_many ? EMFILE : errno;
-  held_files.fetch_sub(1);  // the destructor does it for the others
+  held_files.fetch_sub(1);  // the destructor counts down for files that are held
 }
 
 KeptFile::~KeptFile() {

@@ -24,7 +24,7 @@ class KeptFile {
 
   // Appends its contents to `target`. Returns 0 or an errno.
   int append_to(const Descriptor& target);
-  // Its name may go from now on: dumps can read the file all the same.
+  // Keeps the file open: its name may be removed from now on, and dumps can still read it.
   void hold();
   void remove();
 
@@ -52,9 +52,9 @@ class Dump {
   // Writes it in one step. Returns its name, or "" and a sentence in `error`, an empty one if the dump was given up.
   std::string write(std::string& error);
 
-  // Waits for all dumps of the process, at most so long. False when some of them take longer.
+  // Waits for all dumps of the process, for this time at most. False when some of them take longer.
   static bool wait_for_all(std::uint64_t milliseconds);
-  // Gives up those that are not written, so that no temporary file of theirs stays. Returns their paths.
+  // Gives up the dumps that are not written, so that no temporary file of theirs stays. Returns their paths.
   static std::vector<std::string> give_up_all();
   static void before_fork();
   static void after_fork_in_parent();

@@ -20,9 +20,9 @@
 namespace cutrace {
 namespace {
 
-// A file holds this part of the time or size to keep: so much more time may be kept, or less of the size be used.
+// A file holds 1/kParts of the time or size to keep. Up to that much more time is kept, or that much of the size is unused.
 constexpr std::uint64_t kParts = 8;
-// How long the end of a recording waits for dumps while the program goes on: those on a fast disk are then complete.
+// How long the end of a recording waits for dumps while the program goes on. Dumps on a fast disk are then complete.
 constexpr std::uint64_t kShortWaitMs = 250;
 // How long an exit waits for the dumps of recordings that have ended.
 std::atomic<std::uint32_t> patience_ms{0};
@@ -211,7 +211,7 @@ void Newest::report(std::string sentence, const std::vector<std::string>& reason
   std::fprintf(stderr, "cutrace: %s\n", sentence.c_str());
 }
 
-// The dump that is wanted gets its files, and a thread that writes it.
+// Gives the wanted dump its files, and starts a thread that writes it.
 void Newest::start_dump() {
   dump_.store(DumpState::failed);  // unless all goes well
   writer_.count_dropped();
@@ -258,7 +258,7 @@ bool Newest::write_beside(Dump& dump, const std::vector<std::string>& reasons) n
 
 void Newest::end(bool at_exit) {
   const DumpState state = dump_.load();
-  // The moments of a dump that is being written have their dump.
+  // A dump that is being written covers its moments.
   if (state > DumpState::wanted) triggers_.end_dump(state != DumpState::failed);
   triggers_.finish(now_ns(), capture_watch().times());
   write_marks();

@@ -29,13 +29,13 @@ class EventBatch {
   std::span<const std::uint8_t> first() const { return {data_.get(), first_}; }
   std::span<const std::uint8_t> second() const { return {data_.get() + first_, second_}; }
   std::span<const std::uint8_t> all() const { return {data_.get(), first_ + second_}; }
-  // Where the program had the two parts.
+  // The program's addresses of the two parts.
   std::span<const CopiedMemory> memory() const { return memory_; }
 
-  // Bounds the bytes of all batches that wait for the writer.
+  // Limits the bytes of all batches that wait for the writer.
   static void limit(std::size_t bytes);
   static std::size_t waiting();
-  // Batches that found no memory since the last call.
+  // The number of batches that found no memory since the last call.
   static std::uint64_t take_refused();
   // The batches of the parent are not this process's.
   static void after_fork_in_child();

@@ -18,8 +18,8 @@
 
 namespace cutrace::nvtx {
 
-// Samples that a program submits together. The timestamps of a batch are in the samples, one for each sample, or the time of
-// the first or last one with an interval.
+// Samples that a program submits together. The timestamps of a batch are in the samples; or there is one for each sample; or there
+// are the time of the first or last sample and an interval.
 struct CounterBatch {
   std::uint64_t counter;
   std::uint64_t flags;
@@ -29,7 +29,7 @@ struct CounterBatch {
 
 class CounterReader {
  public:
-  // Samples from before `started` belong to no row.
+  // Samples from before `started` get no row.
   CounterReader(Capture& capture, std::uint64_t started) : capture_(capture), started_(started) {}
 
   // A sample taken by `thread` at `time`, from the bytes behind the id of its event.

@@ -23,7 +23,7 @@ struct Counter {
 std::uint64_t register_counter(std::uint16_t domain, const nvtxCounterAttr_t* attributes);
 const Counter* find_counter(std::uint16_t domain, std::uint64_t id);
 
-// `depth` of the event of a sample. Behind its id the event has 8 bytes with the value, or the bytes of a schema.
+// The `depth` of a sample's event. After its id the event has 8 bytes with the value, or the bytes of a schema.
 enum class Sample : std::uint32_t { integer, real, none, bytes };
 
 }  // namespace cutrace::nvtx

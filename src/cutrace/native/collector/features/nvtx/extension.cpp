@@ -1,4 +1,4 @@
-// The callbacks of NVTX's extension modules, apart from ranges with payloads.
+// The callbacks of NVTX's extension modules, except ranges with payloads.
 #include <algorithm>
 #include <cstring>
 #include <memory>

@@ -77,7 +77,7 @@ void emit_graph_node(Ring& ring, Event& e, std::size_t spare = 0) {
   ring.drop(EventSource::graph_nodes);
 }
 
-// Takes ranges into the thread's ring.
+// Puts ranges into the thread's ring.
 struct Taker {
   Ring* ring = ring_if_recording();
 
@@ -196,7 +196,7 @@ void NVTX_API name_event(void* event, const Char* name) {
 void arm(std::uint32_t recording) { armed.store(recording, std::memory_order_release); }
 void disarm() { armed.store(0); }
 
-// Other threads of the child wait for it, so that no event is missed.
+// Other threads of the child wait for the start, so that no event is missed.
 std::uint32_t first_event() {
   if (void (*start)() = on_first_event.exchange(nullptr)) {
     start();
@@ -277,7 +277,7 @@ void push(std::string_view name) {
 void pop() {
   const nvtxDomainHandle_t domain = python_domain();
   const Ring* ring = ring_if_recording();
-  // A range that began before this recording is no loss.
+  // A range that started before this recording is no loss.
   if (ring == nullptr || (number_of(domain) < Ring::kDomains && ring->depth[number_of(domain)] == 0)) return;
   Event e(EventType::pop, domain);
   Taker::pop(e);

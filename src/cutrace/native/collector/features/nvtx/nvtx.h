@@ -16,13 +16,13 @@
 namespace cutrace::nvtx {
 
 enum EventFlags : std::uint8_t {
-  kText = 1,        // a text of `length` bytes follows
+  kText = 1,        // a string of `length` bytes follows
   kRegistered = 2,  // `length` is the number of a registered string
   kAttributes = 4,  // an EventAttributes follows
   kId = 8,          // a 64-bit id follows: range id, category, thread, resource
   kCutrace = 16,    // a mark by cutrace_mark()
   kIncomplete = 32,  // of graph_exec: the ring was full for a node before it
-  kPayload = 64,     // extended payloads follow the text, at a multiple of 8: see payload_copy.h
+  kPayload = 64,     // extended payloads follow the string, at a multiple of 8: see payload_copy.h
   kUnknownRanges = 128,  // of graph_node: it was created after the recording of NVTX
 };
 
@@ -73,14 +73,14 @@ inline Ring* ring_if_recording() {
 // A part of the collector that follows the ranges of the program while they are recorded, on their threads.
 class RangeFollower {
  public:
-  // `key` is that of the range among all that are open. Ranges of domains without a depth counter are left out.
+  // `key` identifies the range among all open ranges. Ranges of domains without a depth counter are left out.
   virtual void range_began(std::uint64_t key, std::uint16_t domain, std::string_view name) noexcept = 0;
   virtual void range_ended(std::uint64_t key, std::uint64_t time) noexcept = 0;
 
  protected:
   ~RangeFollower() = default;
 };
-// Null for nobody, the usual case.
+// Null when nothing follows ranges, the usual case.
 extern std::atomic<RangeFollower*> range_follower;
 
 // Registered strings and domains live as long as the process, because a program keeps its handles for the next recording.
@@ -113,7 +113,7 @@ void pop();
 
 // Fills NVTX's callback tables. False when there are none.
 bool install(NvtxGetExportTableFunc_t get_export_table);
-// The same for an extension module. False for a module, or a version of it, that is not recorded.
+// Fills the tables of an extension module. False for a module, or a version of it, that is not recorded.
 bool install_extension(const nvtxExtModuleInfo_t& module);
 
 }  // namespace cutrace::nvtx

@@ -19,7 +19,7 @@ namespace cutrace::nvtx {
 
 inline constexpr int kNotTracked = NVTX_NO_PUSH_POP_TRACKING;
 
-// A text of the program as UTF-8, truncated to kLongestText. The view is valid while the object lives.
+// A string of the program as UTF-8, truncated to kLongestText. The view is valid while the object lives.
 class Text {
  public:
   Text() = default;
@@ -163,7 +163,7 @@ inline std::uint64_t NVTX_API payload_schema_register(nvtxDomainHandle_t domain,
 inline std::uint64_t NVTX_API payload_enum_register(nvtxDomainHandle_t domain, const nvtxPayloadEnumAttr_t* attributes) {
   return register_enum(number_of(domain), attributes);
 }
-// Programs ask once and keep the answer, and a recording may start later.
+// Always enabled: programs ask once and keep the answer, and a recording may start later.
 inline std::uint8_t NVTX_API domain_is_enabled(nvtxDomainHandle_t) { return 1; }
 
 template <typename Char>
@@ -237,7 +237,7 @@ bool fill(const nvtxExtModuleInfo_t& module, const Callback (&callbacks)[N]) {
   return true;
 }
 
-// The functions of the payload module that events of the collector have, ranges included. False for another version.
+// Installs the payload module for events of the collector, ranges included. False for another version.
 bool install_payload_marks(const nvtxExtModuleInfo_t& module);
 // Puts a deferred event into the thread's ring.
 void submit_deferred(nvtxDomainHandle_t domain, PayloadParts parts);

@@ -20,12 +20,12 @@
 #define NVTX_COUNTER_FLAG_VALUETYPES (3 << 4)
 #endif
 
-// An int was shifted by 32 bits.
+// The header shifts an int by 32 bits.
 #undef NVTX_COUNTER_BATCH_FLAG_BEGINTIME_INTERVAL_PAIR
 #undef NVTX_COUNTER_BATCH_FLAG_ENDTIME_INTERVAL_PAIR
 #define NVTX_COUNTER_BATCH_FLAG_BEGINTIME_INTERVAL_PAIR (NVTX_STATIC_CAST(uint64_t, 1) << 32)
 #define NVTX_COUNTER_BATCH_FLAG_ENDTIME_INTERVAL_PAIR (NVTX_STATIC_CAST(uint64_t, 2) << 32)
 
-// Arrays whose length another payload holds were missing.
+// The header leaves out arrays whose length is in another payload.
 #undef NVTX_PAYLOAD_ENTRY_FLAG_IS_ARRAY
 #define NVTX_PAYLOAD_ENTRY_FLAG_IS_ARRAY (7 << 4)

@@ -219,7 +219,7 @@ std::optional<std::string> NvtxDecoder::open_ranges(const Stacks& stacks, std::u
     if (!name.empty()) name += ':';
     name += range->registered != 0 ? nvtx::registered_string(range->registered) : std::string_view(range->own);
     std::string part = (json.empty() ? '[' : ',') + json_quoted(name);
-    if (json.size() + part.size() >= StringTable::kLongest) break;  // a longer text would be cut
+    if (json.size() + part.size() >= StringTable::kLongest) break;  // a longer string would be cut
     json += part;
   }
   return json.empty() ? json : json + ']';
@@ -230,7 +230,7 @@ void NvtxDecoder::push(Stacks& stacks, OpenRange range) {
   if (stacks.size() <= range.domain) stacks.resize(range.domain + std::size_t{1});
   RangeStack& stack = stacks[range.domain];
   const bool by_level = range.level != nvtx::kNoDepth;
-  // Open ranges at this level or deeper lost their pops to a full buffer.
+  // Open ranges at this level or deeper lost their pops, because the ring was full.
   while (by_level && !stack.ranges.empty() && stack.ranges.back().level >= range.level) close(stack);
   if (by_level) stack.forgotten = std::min(stack.forgotten, range.level);
   const std::size_t around = by_level ? range.level : stack.forgotten + stack.ranges.size();
@@ -352,7 +352,7 @@ std::optional<std::uint64_t> NvtxDecoder::time_of(std::uint16_t domain, const st
   auto known = converters_.find({domain, clock});
   if (known == converters_.end()) known = converters_.emplace(std::pair(domain, clock), nvtx::TimeConverter::of(domain, clock)).first;
   const auto time = known->second.convert(timestamp->time);
-  // What is submitted has happened, as far as clocks agree.
+  // A submitted event is in the past, as far as clocks agree.
   return time && *time <= submitted + kSecondNs ? time : std::nullopt;
 }
 
@@ -440,7 +440,7 @@ void NvtxDecoder::write_deferred(OpenRange& range, std::uint64_t end, std::uint3
 
 // ---- ranges ----
 
-// The range is in no container any more.
+// Call it when the range is in no container any more.
 void NvtxDecoder::write(OpenRange& range, std::uint64_t end, std::uint32_t thread) {
   open_bytes_ -= size_of(range);
   write_row(range, end, thread);
@@ -506,7 +506,7 @@ void NvtxDecoder::keep_to_memory() {
         if (most == nullptr || stack.ranges.size() > most->ranges.size()) most = &stack;
     const std::size_t nested = most != nullptr ? most->ranges.size() : 0;
     if (nested == 0 && started_ranges_.empty()) return;
-    // Half of a container at a time, so that forgetting takes little time in all.
+    // Half of a container at a time, so that forgetting takes little time overall.
     if (nested >= started_ranges_.size()) forget_outermost(*most);
     else forget_first_started();
   }

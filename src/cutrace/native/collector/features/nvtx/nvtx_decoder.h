@@ -24,18 +24,18 @@ namespace cutrace {
 
 class NvtxDecoder {
  public:
-  // Skips events before `started`, and drops so far: they belong to an earlier recording. Open ranges and the rings share
-  // `memory` bytes.
+  // Skips events before `started`, and the drops counted so far: they belong to an earlier recording. Open ranges and the rings
+  // share `memory` bytes.
   NvtxDecoder(Capture& capture, ThreadNames& names, Watcher& watcher, std::uint64_t started, std::size_t memory);
 
-  // The writer reads the rings: before the first, the events of each, after each, after the last.
+  // The writer reads the rings. Called before the first ring, for each event, after each ring, and after the last ring.
   void begin_round();
   void event(const Ring& ring, const std::uint8_t* bytes);
   void ring_is_read(Ring& ring, bool ended);
   void end_round();
   // Has the watcher look at the ranges that are open at `time`.
   void watch_open_ranges(std::uint64_t time);
-  // Writes the part of the open ranges that is in the window, which is closed.
+  // Writes the part of each open range that is in the window. The window is closed.
   void write_open_ranges();
   // Writes the ranges without an end.
   void finish();
@@ -43,7 +43,7 @@ class NvtxDecoder {
   std::size_t memory() const { return open_bytes_ + nvtx::EventBatch::waiting(); }
 
  private:
-  // A range whose row has no string ids yet: it may end in a later file, where its texts get other ids.
+  // A range whose row has no string ids yet: it may end in a later file, where its strings get other ids.
   struct OpenRange {
     rows::NvtxRanges row;
     std::uint16_t domain;
@@ -52,7 +52,7 @@ class NvtxDecoder {
     std::string own;
     std::string arguments{};  // members of a JSON object
     bool doubtful = false;  // its end may have been dropped
-    bool unwatched = false;  // the same, as seen after the event: of no use for nodes, which come between
+    bool unwatched = false;  // the same, noticed after events in between were read, such as those of nodes
     std::vector<std::uint32_t> fired{};  // dump conditions that it has made true
   };
   // The open push/pop ranges of a thread and a domain. The outermost `forgotten` ones are not here any more.
@@ -127,7 +127,7 @@ class NvtxDecoder {
   std::unordered_map<const Ring*, Thread> threads_;
   std::uint64_t changes_ = 1;  // of the open ranges of any thread
   std::unordered_map<std::uint64_t, OpenRange, SeededHash> started_ranges_;
-  // Deferred ranges whose begin and end are events of their own, by domain, and thread or range id.
+  // Deferred ranges whose start and end are events of their own, by domain, and thread or range id.
   std::map<std::tuple<std::uint16_t, bool, std::uint64_t>, std::vector<OpenRange>> deferred_;
   std::map<std::pair<std::uint16_t, std::uint64_t>, nvtx::TimeConverter> converters_;  // of this round
   std::uint64_t forgotten_starts_ = 0;  // starts up to this id are not here any more

@@ -19,7 +19,7 @@ bool is_zero(const std::uint8_t* data, std::size_t unit) {
   return std::all_of(data, data + unit, [](std::uint8_t byte) { return byte == 0; });
 }
 
-// The bytes of a payload whose size the program leaves to the tool; 0 when it cannot be known.
+// The size of a payload for which the program gives none; 0 when it cannot be known.
 std::size_t unsized(std::uint64_t id, const PayloadType* type, const std::uint8_t* data) {
   if (type != nullptr) return type->size != kVaries ? type->size : 0;
   if (id < NVTX_PAYLOAD_ENTRY_TYPE_CSTRING || id > NVTX_PAYLOAD_ENTRY_TYPE_CSTRING_UTF32) return 0;
@@ -51,10 +51,10 @@ PayloadCopy::PayloadCopy(std::uint16_t domain, PayloadParts parts) {
     const nvtxPayloadData_t& given = parts.data[i];
     CopiedPart& part = parts_[count_++];
     part = {given.schemaId, find_type(domain, given.schemaId), static_cast<const std::uint8_t*>(given.payload), 0, 0};
-    if (given.payload == nullptr) continue;  // counts for the numbers of the next ones
+    if (given.payload == nullptr) continue;  // still counts in the numbers of the next ones
     part.size = given.size != ~std::size_t{0} ? given.size : unsized(part.id, part.type, part.data);
     if (part.size == 0 && given.size != 0) ++omitted_;
-    // Others point into it; what they point to is copied with them.
+    // Other payloads point into it. What they point to is copied with them.
     if (part.id != NVTX_TYPE_PAYLOAD_SCHEMA_REFERENCED) part.kept = std::min(part.size, room);
     room -= aligned(part.kept, 8) < room ? aligned(part.kept, 8) : room;
     kept_ += aligned(part.kept, 8);
@@ -93,10 +93,10 @@ std::size_t PayloadCopy::write(std::uint8_t* at) const {
   return static_cast<std::size_t>(at - start);
 }
 
-// Copies what the pointers in a schema at `at` point to behind the payload, and replaces the pointers by offsets from its
-// start. A pointer to what cannot be read becomes null.
+// Copies the data behind the pointers of a schema at `at` to the end of the payload, and replaces the pointers by offsets from the
+// payload's start. A pointer to memory that cannot be read becomes null.
 void PayloadCopy::copy_pointees(const PayloadType& type, std::size_t at, CopyTarget& target, int depth) const {
-  // The places of fields do not depend on what is added behind the payload meanwhile.
+  // The places of fields do not depend on the data that is added behind the payload.
   const PayloadBytes bytes{.data = target.data, .size = target.size, .lengths = target.lengths};
   FieldWalk walk(type, bytes, at);
   for (FieldPlace place; walk.next(place);) {
@@ -117,7 +117,7 @@ void PayloadCopy::copy_pointees(const PayloadType& type, std::size_t at, CopyTar
   }
 }
 
-// The bytes at an address that can be read; `to` has space for `size`.
+// Reads the bytes at an address, as far as they can be read; `to` has space for `size`.
 std::size_t PayloadCopy::read(std::uint64_t address, std::uint8_t* to, std::size_t size) const {
   for (std::size_t i = 0; i < count_; ++i) {
     const CopiedPart& part = parts_[i];
@@ -162,7 +162,7 @@ std::size_t PayloadCopy::copy_pointee(const PayloadField& field, std::uint64_t a
   return offset;
 }
 
-// Copies up to an element that is zero. Returns the bytes with that element, 0 when nothing can be read.
+// Copies up to the first element that is zero. Returns the bytes with that element, 0 when nothing can be read.
 std::size_t PayloadCopy::copy_terminated(std::uint64_t address, std::uint8_t* to, std::size_t most, std::size_t unit,
                                          CopyTarget& target) const {
   constexpr std::size_t kFirst = 256;  // most strings are shorter
@@ -176,7 +176,7 @@ std::size_t PayloadCopy::copy_terminated(std::uint64_t address, std::uint8_t* to
     if (more == 0) break;
   }
   if (got < unit) return 0;
-  ++target.unread;  // only its start
+  ++target.unread;  // only its start was read
   length = std::min(length, (most / unit - 1) * unit);
   std::memset(to + length, 0, unit);
   return length + unit;

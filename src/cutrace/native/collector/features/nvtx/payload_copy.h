@@ -51,7 +51,7 @@ class PayloadCopy {
     const PayloadType* type;
     const std::uint8_t* data;
     std::size_t size;  // of the program's payload
-    std::size_t kept;  // of that, what is copied
+    std::size_t kept;  // the part that is copied
   };
 
   // A part that is being copied. `room` is left for what its pointers point to.
@@ -75,8 +75,8 @@ class PayloadCopy {
   bool pointers_ = false;
 };
 
-// Reads memory of the program that a pointer of it points to, and that may be gone. Returns the bytes that could be read, up to
-// the first that could not.
+// Reads memory behind a pointer of the program, which may be unmapped. Returns the number of bytes before the first one that could
+// not be read.
 std::size_t read_safely(std::uint64_t address, void* to, std::size_t size);
 
 }  // namespace cutrace::nvtx

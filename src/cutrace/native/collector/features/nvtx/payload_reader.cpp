@@ -208,7 +208,7 @@ EventValues PayloadReader::read(std::uint16_t domain, const std::uint8_t* payloa
   for (std::size_t i = 0; i < parts.size(); ++i) {
     std::memcpy(&parts[i], payloads, sizeof parts[i]);
     payloads += sizeof parts[i];
-    // Pointers were replaced where the schema was known at the event.
+    // Pointers were replaced only if the schema was known at the event.
     bytes[i] = {.data = payloads, .size = parts[i].size, .relocated = parts[i].type != nullptr};
     if (parts[i].type == nullptr) parts[i].type = find_type(domain, parts[i].id);
     lengths[i] = length_in(parts[i].id, parts[i].type, {.data = payloads, .size = parts[i].own});

@@ -16,7 +16,7 @@
 
 namespace cutrace::nvtx {
 
-// A time of a deferred event, of its clock; without one of nvtxTimestampGet().
+// A time of a deferred event, in its clock. Without a clock, it is of nvtxTimestampGet().
 struct Timestamp {
   std::int64_t time;
   std::optional<std::uint64_t> clock;

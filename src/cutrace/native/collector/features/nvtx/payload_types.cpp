@@ -130,7 +130,8 @@ bool same(const PayloadType& a, const PayloadType& b) {
          all_same(a.fields, b.fields) && all_same(a.labels, b.labels);
 }
 
-// Under the mutex. Also makes a new version of each schema that waited for this type; `levels` bounds those of a circle.
+// Under the mutex. Also makes a new version of each schema that waited for this type; `levels` limits the versions of schemas in a
+// circle.
 std::uint64_t publish(std::unique_ptr<PayloadType> type, int levels = kDeepestSchema) {
   if (!type->is_enum()) lay_out(*type);
   const std::uint64_t id = type->id;

@@ -13,7 +13,7 @@
 
 namespace cutrace::nvtx {
 
-// What the program says about a field or a counter beside its type.
+// What the program says about a field or a counter besides its type.
 struct Semantics {
   std::string unit;
   double scale = 1;

@@ -117,7 +117,7 @@ std::size_t FieldWalk::count(const PayloadField& field, std::size_t at) const {
   if (field.array() == NVTX_PAYLOAD_ENTRY_FLAG_ARRAY_LENGTH_PAYLOAD_INDEX)
     return field.detail < bytes_.lengths.size() ? bytes_.lengths[field.detail] : 0;
   if (field.array() != NVTX_PAYLOAD_ENTRY_FLAG_ARRAY_LENGTH_INDEX) return 1;
-  // The length comes first, so that lengths of lengths have an end.
+  // The length must come first, so that a chain of lengths ends.
   if (field.detail >= static_cast<std::size_t>(&field - type_.fields.data())) return 0;
   const PayloadField& length = type_.fields[field.detail];
   const std::size_t lengths_at = place_of(field.detail);
@@ -127,7 +127,7 @@ std::size_t FieldWalk::count(const PayloadField& field, std::size_t at) const {
   return bytes_.product(lengths_at, length.unit, dimensions, is_signed(length.type));
 }
 
-// Leaves the elements that are in the bytes.
+// Limits a field to the elements that are in the bytes.
 void FieldWalk::limit(FieldPlace& place) const {
   const std::size_t unit = place.field->unit;
   if (unit == 0 || unit == kVaries) return;
@@ -164,7 +164,7 @@ bool FieldWalk::next(FieldPlace& place) {
     if (index_ < places_.size()) places_[index_] = place.at;
     if (place.at == kVaries || field.unit == 0) {
       ++unknown_;
-      // What follows at a place of its own can be found again.
+      // Later fields with a fixed place can still be found.
       end_ = place.at != kVaries && field.size != kVaries ? place.at + field.size : kVaries;
       continue;
     }

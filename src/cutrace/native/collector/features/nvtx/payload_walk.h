@@ -68,7 +68,7 @@ class FieldWalk {
   FieldWalk(const PayloadType& type, const PayloadBytes& bytes, std::size_t at, std::uint64_t selected = 0)
       : type_(type), bytes_(bytes), start_(at), end_(at), selected_(selected) {}
 
-  // The next field that can be found. Does not follow pointers: `at` is that of the slot then, until follow().
+  // The next field that can be found. Does not follow pointers: until follow(), `at` is the place of the pointer.
   bool next(FieldPlace& place);
   // Finds the data of a field behind its pointer or offset, and counts the elements. False when they are not in the bytes.
   bool follow(FieldPlace& place) const;
@@ -77,7 +77,7 @@ class FieldWalk {
   // The value of another field as a number: the selector of a union.
   bool value(std::size_t field, std::uint64_t& value) const;
 
-  // Behind the fields so far.
+  // The end of the fields so far.
   std::size_t end() const { return end_; }
   // Fields that cannot be found, because their type or a field before them is unknown.
   std::size_t unknown() const { return unknown_; }

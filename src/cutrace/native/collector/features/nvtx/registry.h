@@ -54,7 +54,7 @@ class Registrations {
   std::array<std::atomic<const Entry*>, kSlots> heads_{};
 };
 
-// The ids that the collector gives begin here.
+// The first id that the collector gives.
 inline constexpr std::uint64_t kFirstOwnId = std::uint64_t{1} << 32;
 
 }  // namespace cutrace::nvtx

@@ -19,7 +19,7 @@
 namespace cutrace::nvtx {
 namespace {
 
-constexpr std::size_t kMostPoints = 4096;  // of one clock; then every second one goes
+constexpr std::size_t kMostPoints = 4096;  // of one clock; at the limit every second one is dropped
 constexpr int kLongestChain = 8;
 
 std::int64_t read_cycles(void*) {
@@ -67,7 +67,7 @@ class TimeDomains {
     std::uint64_t start = NVTX_TIMER_START_UNKNOWN;
     std::int64_t (*read)(void*) = nullptr;
     void* data = nullptr;
-    std::uint64_t base = NVTX_TIMESTAMP_TYPE_TOOL_PROVIDED;  // the clock that the second times of `points` are of
+    std::uint64_t base = NVTX_TIMESTAMP_TYPE_TOOL_PROVIDED;  // the clock of the second times of `points`
     std::vector<ClockPoint> points{};
   };
 
@@ -96,7 +96,7 @@ class TimeDomains {
     for (std::size_t i = 0; i < clock.points.size(); i += 2) clock.points[kept++] = clock.points[i];
     clock.points.resize(kept);
   }
-  // What reads a clock; null for a clock that cannot be read.
+  // The function that reads a clock; null for a clock that cannot be read.
   static std::int64_t (*reader(const Clock& clock))(void*) {
     if (clock.read != nullptr) return clock.read;
     return clock.type == NVTX_TIMESTAMP_TYPE_CPU_TSC ? read_cycles : nullptr;
@@ -117,7 +117,7 @@ class TimeDomains {
     if (const auto system = system_clock(type)) {
       add_system_point(converter, *system, 1);
     } else if (type == NVTX_TIMESTAMP_TYPE_CPP_HIGH_RESOLUTION_CLOCK) {
-      // One library's is REALTIME, the other's MONOTONIC; no time is both.
+      // In one library this is REALTIME, in the other MONOTONIC. No time fits both.
       converter.either_ = true;
       add_system_point(converter, CLOCK_MONOTONIC, 1);
       add_system_point(converter, CLOCK_REALTIME, 1);
@@ -199,7 +199,7 @@ void set_timer(std::uint16_t domain, std::uint64_t id, std::int64_t (*read)(void
 void add_sync_points(std::uint16_t domain, std::uint64_t from, std::uint64_t to, const nvtxSyncPoint_t* points, std::size_t count) {
   if (points == nullptr) return;
   change([&] {
-    // The clock that the collector knows is the base of the other one.
+    // If the collector knows one of the clocks, that one is the base of the other.
     const bool backward = is_predefined(from) && system_clock(from).has_value() && !(is_predefined(to) && system_clock(to).has_value());
     TimeDomains::Clock* const clock = domains.get(domain, backward ? to : from);
     for (std::size_t i = 0; clock != nullptr && i < std::min(count, kMostPoints); ++i) {
@@ -212,7 +212,7 @@ void add_sync_points(std::uint16_t domain, std::uint64_t from, std::uint64_t to,
 
 void set_conversion(std::uint16_t domain, std::uint64_t from, std::uint64_t to, double slope, std::int64_t from_time, std::int64_t to_time) {
   change([&] {
-    // The same as two points.
+    // Express the slope by two points.
     constexpr std::int64_t kApart = 1 << 30;
     const double further = slope * static_cast<double>(kApart);
     const bool sensible = further >= 1 && further < 1e18;
@@ -237,7 +237,7 @@ void note_time(std::uint16_t domain, std::uint64_t id) {
       base = clock->base;
     });
     if (read != nullptr) {
-      // Without the lock: the program's function may call NVTX.
+      // Call it without the lock, because the program's function may call NVTX.
       const std::int64_t before = boottime();
       const std::int64_t time = read(data);
       const std::int64_t after = boottime();
@@ -269,7 +269,7 @@ std::optional<std::uint64_t> TimeConverter::convert(std::int64_t time) const {
     const Wide since = Wide{time} - point.time;
     const double scaled = static_cast<double>(since) * *slope_;
     if (!(scaled > -1e19 && scaled < 1e19)) return std::nullopt;
-    // A nanosecond a unit is exact.
+    // One nanosecond per unit is exact.
     converted = point.boottime + (*slope_ == 1 ? since : static_cast<Wide>(scaled));
   } else {
     auto next = std::ranges::upper_bound(points_, time, {}, &ClockPoint::time);

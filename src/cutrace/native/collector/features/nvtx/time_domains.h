@@ -35,7 +35,7 @@ class TimeConverter {
     std::int64_t time;
     std::int64_t boottime;
   };
-  std::vector<ClockPoint> points_;    // ascending, but for `either_`
+  std::vector<ClockPoint> points_;    // ascending, except with `either_`
   std::optional<double> slope_;  // nanoseconds a unit, for a single point
   bool either_ = false;          // the clock is REALTIME or MONOTONIC: points_ has one of each
 };

@@ -32,13 +32,13 @@ Params params(CUcontext context) {
   return made;
 }
 
-// Cubins of libraries are large, and mostly have none.
+// Cubins of libraries are large, and most have no line information.
 bool has_lines(const CUpti_ModuleResourceData& module) {
   return module.pCubin != nullptr && std::string_view(module.pCubin, module.cubinSize).find("debug_line") != std::string_view::npos;
 }
 
 // Holds a mutex, if it is free in time. Callbacks hold locks of the driver that a thread inside CUPTI may need, so the wait is
-// bounded. It is no timed mutex, because ThreadSanitizer does not know all calls of those.
+// bounded. It is not a timed mutex, because ThreadSanitizer does not know all functions of timed mutexes.
 class Control {
  public:
   explicit Control(std::mutex& mutex) : lock_(mutex, std::try_to_lock) {
@@ -54,7 +54,7 @@ class Control {
   Control& operator=(const Control&) = delete;
   explicit operator bool() const { return lock_.owns_lock(); }
 
-  // By this thread: CUPTI may call back inside its own functions.
+  // Whether this thread holds the mutex: CUPTI may call back inside its own functions.
   static thread_local bool held;
 
  private:
@@ -98,7 +98,7 @@ bool PcSampling::start(const AttachContext& context) {
     next_ = {};
     next_.start = now_ns();
   }
-  // Lines that are known are kept: the modules of an earlier recording are not loaded again.
+  // Keep the known lines, because the modules of an earlier recording are not loaded again.
   if (instructions_.size() < kMostInstructions) {
     std::erase_if(instructions_, [](const auto& one) { return one.second.line == 0; });
   } else {
@@ -191,7 +191,7 @@ void PcSampling::detach(bool) {
 
 void PcSampling::after_fork_in_child() {
   on_.store(false);
-  // Where another thread was changing them, the locks stay.
+  // If another thread was changing the contexts, their GPU locks stay.
   const std::unique_lock lock(control_, std::try_to_lock);
   if (lock.owns_lock())
     for (Context& context : contexts_) context.lock.forget();
@@ -244,7 +244,7 @@ std::unique_ptr<Decoder> PcSampling::decoder(const DecoderContext& context) {
   return std::make_unique<PcSamplingDecoder>(*this, context);
 }
 
-// Once each.
+// Notes each sentence once.
 void PcSampling::say(const std::string& sentence) {
   if (!said_.insert(sentence).second) return;
   const std::lock_guard lock(next_mutex_);
@@ -274,7 +274,7 @@ void PcSampling::GpuLock::forget() {
   if (file_ >= 0) ::close(std::exchange(file_, -1));
 }
 
-// Without a CUPTI call: these contexts are no more.
+// Makes no CUPTI call, because these contexts no longer exist.
 void PcSampling::drop_destroyed() {
   std::vector<CUcontext> destroyed;
   {
@@ -355,7 +355,7 @@ CUptiResult PcSampling::name_reasons(Context& c) {
     names[i].back() = 0;
     std::string_view name = names[i].data();
     if (name == kLost) c.reasons[indices[i]] = {text(name), Counts::lost};
-    if (!name.starts_with(kReasonPrefix)) continue;  // a number of all samples
+    if (!name.starts_with(kReasonPrefix)) continue;  // no stall reason: a count of all samples
     name.remove_prefix(kReasonPrefix.size());
     const bool not_issued = name.ends_with(kNotIssued);
     if (not_issued) name.remove_suffix(kNotIssued.size());
@@ -376,7 +376,7 @@ CUptiResult PcSampling::configure(Context& c) {
   want(CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_DATA_BUFFER).attributeData.samplingDataBufferData.samplingDataBuffer =
       &c.rest->data;
   want(CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_PERIOD).attributeData.samplingPeriodData.samplingPeriod = period_;
-  // Without, the first launches wait for up to half a second (CUPTI 13.0).
+  // Without it, the first launches wait for up to half a second (CUPTI 13.0).
   want(CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_ENABLE_START_STOP_CONTROL).attributeData.enableStartStopControlData
       .enableStartStopControl = 1;
   auto configuring = params<CUpti_PCSamplingConfigurationInfoParams>(c.context);
@@ -388,7 +388,7 @@ CUptiResult PcSampling::configure(Context& c) {
 // ---- samples ----
 
 void PcSampling::read(Context& c) {
-  // It has an end where the program is faster than CUPTI hands out: what is left comes with the next read.
+  // Bounded, because the program can be faster than CUPTI returns samples. The next read gets the rest.
   for (int part = 0; part < 64; ++part) {
     auto getting = params<CUpti_PCSamplingGetDataParams>(c.context);
     getting.pcSamplingData = &c.fetched->data;

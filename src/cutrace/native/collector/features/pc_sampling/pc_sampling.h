@@ -49,7 +49,7 @@ class PcSampling final : public Feature {
   };
 
   std::unique_ptr<Decoder> decoder(const DecoderContext& context) override;
-  // Samples the contexts that there are and those to come.
+  // Samples the existing contexts, and later those that are made.
   void kinds_enabled(const AttachContext& context) override;
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
   // Samples waiting contexts, once activity kinds are enabled, and fetches samples from CUPTI.

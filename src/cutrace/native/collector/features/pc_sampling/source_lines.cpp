@@ -27,7 +27,7 @@ void SourceLines::sort_added() {
     params.size = CUpti_GetCubinCrcParamsSize;
     params.cubin = added_.front().data();
     params.cubinSize = added_.front().size();
-    // Without a checksum nothing can ask for it.
+    // Without a checksum nothing can look the module up.
     if (cupti_.GetCubinCrc(&params) != CUPTI_SUCCESS || modules_.contains(params.cubinCrc))
       room_ += params.cubinSize;
     else

@@ -1,5 +1,5 @@
-// The Python interpreter of the program, where there is one. Nothing of Python is linked: what is used is part of its stable ABI,
-// or is exported alike by all its releases since 3.10.
+// The Python interpreter of the program, if there is one. The library does not link Python. What it uses is part of Python's
+// stable ABI, or all releases since 3.10 export it in the same form.
 #pragma once
 
 #include <dlfcn.h>
@@ -24,8 +24,8 @@ inline bool interpreter_runs() {
   return initialised != nullptr && initialised() != 0;
 }
 
-// Has the main thread of the interpreter call `function`, with its lock held and outside of the call that is running. The
-// argument is a copy of `text`, which the function frees. False when the interpreter takes no such calls now.
+// Has the main thread of the interpreter call `function`, with its lock held and outside of the running call. The argument is a
+// copy of `text`, which the function frees. False when the interpreter takes no such calls now.
 inline bool call_soon(int (*function)(void*), const std::string& text) {
   auto* const add = python<int(int (*)(void*), void*)>("Py_AddPendingCall");
   char* const copy = add != nullptr ? strdup(text.c_str()) : nullptr;

@@ -14,7 +14,7 @@ using Deallocator = void (*)(void*);
 // The objects that captures have read, by address, in a table of cache lines. An object is in its line or nowhere.
 struct alignas(64) NotedCodes {
   std::array<std::atomic<std::uint64_t>, 7> codes{};
-  std::atomic<std::uint64_t> overflowed{0};  // some objects had no place: every death in this line counts
+  std::atomic<std::uint64_t> overflowed{0};  // some objects had no place: every death in this line raises the epoch
 };
 constexpr std::size_t kLines = 4096;
 std::array<NotedCodes, kLines> noted{};

@@ -140,7 +140,7 @@ bool same_frame(const FramePosition& position, Object* frame) {
          text.line == static_cast<std::uint32_t>(line);
 }
 
-// Both walks go on together, so that a wrong offset is seen before the next frame is read.
+// Both walks advance together, so that a wrong offset is seen before the next frame is read.
 bool same_stack() {
   const void* const own_state = interpreter.this_thread_state();
   Object* const state_of_api = api.thread_state();
@@ -155,7 +155,7 @@ bool same_stack() {
   return same && (frame == nullptr || walked.truncated);
 }
 
-// Strings of all widths. Names of a program may have only one.
+// Strings of all character widths, because the names of a program may have only one.
 bool same_strings() {
   constexpr std::string_view kSamples[] = {"ascii", "\xC3\xBC", "\xE6\xBC\xA2 \xD1\x8F", "\xF0\x9D\x84\x9E \xE6\xBC\xA2"};
   std::array<char, 64> read{};

@@ -1,7 +1,7 @@
-// Whether frames that are read by offsets agree with those that Python's public API shows.
+// Checks that frames which are read by offsets agree with Python's public API.
 //
-// It is checked once in a process, on the main thread of Python and with Python's lock, before the first stack is taken. The
-// same call has Python run close_captures() at its end.
+// The check runs once per process, on the main thread of Python and with Python's lock, before the first stack is taken. The same
+// call has Python run close_captures() at its end.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ Trust trust();
 // Why the interpreter is refused, "" when it is not.
 std::string_view refusal();
 
-// Asks the main thread of Python for the check, unless that was done. Needs find_interpreter(). False when the interpreter takes
-// no request now. That thread then calls `checked`.
+// Asks the main thread of Python for the check, unless that was done. That thread calls `checked` afterwards. Needs
+// find_interpreter(). False when the interpreter takes no request now.
 bool ask_for_check(void (*checked)());
 
 // The check. The caller has Python's lock. Returns the result.

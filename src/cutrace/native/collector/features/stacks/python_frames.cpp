@@ -70,7 +70,7 @@ std::string find_interpreter() {
     return "the frames of Python " + release + " are unknown: use CPython 3.10 to 3.15";
   if (is_free_threaded(version, minor, found.runtime))
     return "Python " + release + " is a free-threaded build, whose frames cannot be read: use the default build";
-  // Such a build has more in the head of each object.
+  // In a build that traces references, each object has a larger head.
   if (symbol("PyModule_Create2TraceRefs") != nullptr)
     return "Python " + release + " traces references, so its objects are unknown: use the default build";
   for (const DebugFields& fields : kDebugFields)
@@ -220,7 +220,7 @@ FrameKind read_frame(const FramePosition& position, FrameText& text) {
   } else {
     const std::uint64_t address = position.instruction & ~FramePosition::kInGenerator;
     offset = static_cast<std::int64_t>(address - (position.code + layout.bytecode));
-    // As _PyFrame_IsIncomplete() has it.
+    // The condition of _PyFrame_IsIncomplete().
     const bool begun = offset >= 2 * std::int64_t{read_at<std::int32_t>(code, layout.first_traceable)};
     if (!begun && (position.instruction & FramePosition::kInGenerator) == 0) return FrameKind::hidden;
   }

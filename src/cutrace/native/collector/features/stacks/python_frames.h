@@ -1,7 +1,7 @@
 // The Python frames of the calling thread, read without Python's lock.
 //
-// Nothing of Python is linked, and no reference count is touched. A thread reads its own frames only: they do not change while
-// it is in a call of C code, with or without the lock, and they hold their code objects. What is known of a code object by its
+// The library does not link Python and touches no reference count. A thread reads only its own frames: they do not change while it
+// is in a call of C code, with or without the lock, and they keep their code objects alive. What is known of a code object by its
 // address must be forgotten when the object dies: see code_deaths.h.
 #pragma once
 
@@ -26,7 +26,7 @@ struct FramePosition {
   static constexpr std::uint64_t kInGenerator = 1;
 };
 
-// The longest stack. Of a deeper one the innermost frames are read.
+// The most frames of a stack. Of a deeper stack only the innermost frames are read.
 inline constexpr std::uint32_t kMostFrames = 256;
 
 struct WalkedFrames {
@@ -115,7 +115,7 @@ struct FrameText {
   std::string_view function_name() const { return {function.data(), function_bytes}; }
 };
 
-// `hidden`: a frame that Python itself does not show, because it has not begun. `unreadable`: what is there is not as expected.
+// `hidden`: Python itself does not show this frame, because it has not started. `unreadable`: the memory is not as expected.
 enum class FrameKind : std::uint8_t { shown, hidden, unreadable };
 
 // Reads a position of a frame of the calling thread.

@@ -1,4 +1,4 @@
-// Where CPython keeps what a stack is made of, by its minor version: offsets in bytes on 64-bit systems.
+// Where CPython keeps the parts of a stack, by its minor version: offsets in bytes on 64-bit systems.
 //
 // They come from the headers of the releases. From 3.13 on the interpreter has most of them in _Py_DebugOffsets, and
 // interpreter_check.cpp compares all of them with the public API before the first stack is taken.
@@ -32,7 +32,7 @@ struct PythonLayout {
   // Of a string: the sizes of the heads of ASCII strings and of other compact ones.
   std::uint32_t ascii_head;
   std::uint32_t compact_head;
-  // Of _PyRuntime: how many interpreters there have been. From 3.12 on it is of no interest.
+  // Of _PyRuntime: the number of interpreters so far. Not needed from 3.12 on.
   std::uint32_t interpreters;
 };
 
@@ -71,7 +71,7 @@ inline constexpr std::uint32_t kTypeDealloc = 48;
 // Owners of frames.
 inline constexpr std::uint8_t kOwnedByGenerator = 1, kOwnedByFrameObject = 2;
 
-// The places of fields in _Py_DebugOffsets, an array of 64-bit numbers at the start of _PyRuntime from 3.13 on.
+// The indices of fields in _Py_DebugOffsets, an array of 64-bit numbers at the start of _PyRuntime from 3.13 on.
 struct DebugFields {
   std::uint32_t minor;
   std::uint32_t current_frame;

@@ -18,7 +18,7 @@ enum class NoStack : std::uint8_t {
   count
 };
 
-// Any thread counts, and the writer takes.
+// Any thread increments them, and the writer takes them.
 struct StackCounts {
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(NoStack::count)> without{};
   std::atomic<std::uint64_t> truncated{0};

@@ -26,7 +26,7 @@ Event read_event(const std::uint8_t* bytes) {
   return event;
 }
 
-// Puts an id at a number of a thread. Numbers count up, and the tables of a thread bound them.
+// Sets the id for a number of a thread. Numbers count up, and the size of the thread's tables bounds them.
 void set_id(std::vector<std::uint32_t>& ids, std::uint32_t number, std::uint32_t id) {
   if (ids.size() <= number) ids.resize(number + std::size_t{1});
   ids[number] = id;
@@ -52,7 +52,7 @@ StackDecoder::StackDecoder(const DecoderContext& context, StackCounts& counts, s
       table_(std::make_shared<StackTable>(0, 0)),
       recording_(static_cast<std::uint16_t>(rings::latest() + 1)),
       counts_(counts) {
-  // What an earlier recording has left.
+  // Drop the counts of an earlier recording.
   for (auto& count : counts_.without) count.store(0);
   counts_.truncated.store(0);
   for (Ring* ring = rings::all(); ring != nullptr; ring = ring->next) ring->take_dropped(EventSource::stacks);
@@ -140,7 +140,7 @@ void StackDecoder::take_counts() {
   capture_.lose(rows::Loss::stacks_dropped, take(NoStack::unreadable), kUnreadable);
   capture_.lose(rows::Loss::stacks_dropped, take(NoStack::no_memory), kNoMemory);
   note(NoStack::no_python, kNoPython);
-  // Where no call has a stack, another note says why.
+  // If no call has a stack, another note says why.
   if (calls_ != 0) note(NoStack::unchecked, kUnchecked);
 }
 

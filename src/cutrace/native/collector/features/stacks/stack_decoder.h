@@ -50,14 +50,14 @@ class StackDecoder final : public Decoder {
   void (*const renew_)();
   std::shared_ptr<StackTable> table_;
   std::unordered_map<const Ring*, ThreadIds> ids_;
-  bool renewing_ = false;  // threads with the table before get until the next write_out() to define their stacks again
+  bool renewing_ = false;  // threads with the previous table define their stacks again before the next write_out()
   const std::uint16_t recording_;  // EventHead::number of its events: the rings' recording starts after this is made
   StackCounts& counts_;
   using Counts = std::array<std::uint64_t, static_cast<std::size_t>(NoStack::count)>;
   Counts without_{};  // calls of this recording, by reason
-  Counts noted_{};    // those of them that a note counts
+  Counts noted_{};    // the part of `without_` that is in a note
   std::uint64_t calls_ = 0;      // with a stack
-  std::uint64_t truncated_ = 0;  // of them
+  std::uint64_t truncated_ = 0;  // the part of `calls_` whose stacks are too deep
 };
 
 }  // namespace cutrace

@@ -3,7 +3,7 @@
 namespace cutrace {
 namespace {
 
-// Bytes of an entry of a hash table beside its contents.
+// Bytes of an entry of a hash table besides its contents.
 constexpr std::size_t kPerEntry = 32;
 
 }  // namespace

@@ -73,7 +73,7 @@ class StackTable {
   std::vector<TableStack> stacks_;
   std::unordered_map<FrameKey, std::uint32_t, HashFrame> frame_ids_;
   std::unordered_map<std::uint64_t, std::uint32_t, SeededHash> stack_ids_;  // by parent and frame
-  std::vector<std::uint32_t> unwritten_;  // of write(), so that it seldom takes memory
+  std::vector<std::uint32_t> unwritten_;  // used by write(), kept so that it seldom allocates
 };
 
 }  // namespace cutrace

@@ -90,7 +90,7 @@ class RingSink final : public python::StackSink {
   const std::uint16_t recording_;
 };
 
-// The call of a thread that is being made: the outermost one that is watched.
+// The call that a thread is in: the outermost watched one.
 struct OpenCall {
   std::uint32_t correlation = 0;  // 0 for none
   CUpti_CallbackDomain domain{};
@@ -100,7 +100,7 @@ struct OpenCall {
 };
 thread_local constinit OpenCall open_call;
 
-// Unlocking it twice is harmless: after a fork the child does.
+// A forked child unlocks it again. Unlocking it twice is harmless.
 class SpinLock {
  public:
   void lock() {
@@ -178,12 +178,12 @@ class StacksFeature final : public Feature {
   static constexpr std::uint64_t kShare = 16;
   static constexpr std::size_t kDomains = 3, kIds = 2048;
 
-  // Once a recording.
+  // Notes why there are no stacks, once per recording.
   void say(std::string_view why) {
     if (!std::exchange(said_, true)) notes_->add_quietly(std::string(kNone).append(why));
   }
 
-  // Begins to take the stacks of these calls. CUPTI is attached.
+  // Starts to take the stacks of these calls. CUPTI is attached.
   void record(CallGroups calls) {
     if (calls == 0) return;
     const std::string problem = python::find_interpreter();
@@ -233,10 +233,10 @@ class StacksFeature final : public Feature {
     python::ask_for_check(on_check);
     watch_deaths();
   }
-  // The interpreter is checked.
+  // Called when the interpreter is checked.
   static void on_check();
 
-  // Watches deaths of code objects while stacks are taken. Its offset of the deallocator is checked before.
+  // Watches deaths of code objects while stacks are taken. The check has verified the offset of the deallocator.
   void watch_deaths() {
     const std::lock_guard lock(deaths_);
     const bool wanted = wanted_.load() && python::trust() == python::Trust::trusted;
@@ -287,7 +287,7 @@ class StacksFeature final : public Feature {
   }
 
   StackCounts counts_;
-  // Of the recording that is attached. The attaching thread and the flusher use them, one after the other.
+  // About the attached recording. The attaching thread and the flusher use them, one after the other.
   Notes* notes_ = nullptr;
   const CuptiLibrary* cupti_ = nullptr;
   Callbacks* callbacks_ = nullptr;

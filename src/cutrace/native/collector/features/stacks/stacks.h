@@ -1,8 +1,8 @@
 // Python stacks of API calls (the option `stacks`).
 //
-// A call's stack is taken in CUPTI's callback at the end of the call, on the thread that made it. Its frames are the same as at the
-// beginning, and so the stack comes to the writer together with the record of the call. A call of the driver inside a call of the
-// runtime has none of its own.
+// CUPTI's callback at the end of a call takes the stack, on the thread that made the call. The frames are the same as at the start
+// of the call. So the stack reaches the writer together with the record of the call. A driver call inside a runtime call has no
+// stack of its own.
 #pragma once
 
 #include "core/feature.h"

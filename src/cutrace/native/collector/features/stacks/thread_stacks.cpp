@@ -18,7 +18,7 @@
 namespace cutrace::python {
 namespace {
 
-// Of the positions of a stack: two different functions, because stacks with equal keys are taken for equal.
+// Two different hashes of the positions of a stack, because stacks with equal keys count as equal.
 struct StackKey {
   std::uint64_t a = 0x9E3779B97F4A7C15u;
   std::uint64_t b = 0xD1B54A32D192ED03u;
@@ -44,7 +44,8 @@ struct NodeEntry {
   std::uint32_t number, generation;
 };
 
-// An open table whose size is a power of two. At most three quarters of it are used, so that a search ends soon.
+// A hash table with open addressing whose size is a power of two. At most three quarters of it are used, so that a search ends
+// soon.
 template <typename Entry>
 class OpenTable {
  public:
@@ -77,16 +78,16 @@ constexpr std::uint32_t kHiddenFrame = 0;  // in place of a frame's number
 
 class ThreadStacks {
  public:
-  // Entries of the table of stacks. Each table has room for the longest stack. A thread begins with the least, and takes larger
+  // Entries of the table of stacks. Each table has room for the longest stack. A thread starts with the least, and takes larger
   // tables when its own are full.
   static constexpr std::size_t kLeast = 256, kMost = 16'384, kGrowth = 4;
-  static constexpr std::size_t kFrames = 2, kNodes = 4;  // entries of the other tables for one of stacks
+  static constexpr std::size_t kFrames = 2, kNodes = 4;  // entries of the other tables for each entry of the table of stacks
   static_assert(kFrames * kLeast / 4 * 3 > kMostFrames);
   static constexpr std::size_t kBytesEach = sizeof(StackEntry) + kFrames * sizeof(FrameEntry) + kNodes * sizeof(NodeEntry);
 
   static std::size_t bytes(std::size_t entries) { return sizeof(ThreadStacks) + entries * kBytesEach; }
 
-  // In memory of bytes(entries) that is zero.
+  // Placed in bytes(entries) of zeroed memory.
   explicit ThreadStacks(std::size_t entries) : entries_(entries) {
     auto* next = reinterpret_cast<std::uint8_t*>(this) + sizeof(ThreadStacks);
     stacks_.use(next, entries);
@@ -148,7 +149,7 @@ class ThreadStacks {
     return stacks_.find(key.a, generation_, [&](const StackEntry& entry) { return entry.a == key.a && entry.b == key.b; });
   }
 
-  // Defines what is new of the positions' stack. Returns its number; 0 and the reason where there is none.
+  // Defines the new frames and nodes of the positions' stack. Returns the stack's number, or 0 and the reason.
   [[gnu::noinline]] std::uint32_t define(const StackKey& key, std::uint32_t count, StackSink& sink, Captured& reason) {
     full_ = !(stacks_.has_room(1) && frames_.has_room(count) && nodes_.has_room(count));
     if (full_) forget();
@@ -234,7 +235,7 @@ const pthread_key_t retire_key = [] {
   return key;
 }();
 
-// The smallest tables of an ended thread with so many entries.
+// The smallest tables of an ended thread that have this many entries.
 ThreadStacks* reuse(std::size_t entries) {
   ThreadStacks* best = nullptr;
   for (ThreadStacks* stacks = list.load(std::memory_order_acquire); stacks != nullptr; stacks = stacks->next_in_list) {
@@ -264,7 +265,7 @@ ThreadStacks* create(std::size_t entries, std::size_t memory) {
   return stacks;
 }
 
-// Gives the calling thread tables with so many entries. Null when there are none; the thread then keeps what it has.
+// Gives the calling thread tables with this many entries. Null when there are none; the thread then keeps what it has.
 [[gnu::noinline]] ThreadStacks* adopt(std::size_t entries, std::size_t memory) {
   const int saved = errno;
   ThreadStacks* stacks = reuse(entries);

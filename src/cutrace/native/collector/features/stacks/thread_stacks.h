@@ -4,7 +4,7 @@
 // the nodes of the tree of stacks, each node after its parent. Numbers count from 1 and belong to the thread. When a table is
 // full or a code object has died, the thread forgets all of them and starts again after StackSink::forget().
 //
-// A capture takes no lock, no memory after the thread's first one, and not the lock of Python.
+// A capture takes no lock, not even Python's. It allocates only if it is the thread's first.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ class StackSink {
   ~StackSink() = default;
 };
 
-// What became of a capture.
+// The result of a capture.
 enum class Captured : std::uint8_t {
   stack,
   no_python,    // the thread runs no Python code
@@ -47,7 +47,7 @@ struct CapturedStack {
   bool truncated = false;  // frames beyond kMostFrames are missing
 };
 
-// Who reads the definitions. Numbers have a meaning for one reader only.
+// The reader of the definitions. Numbers have a meaning for one reader only.
 struct StackReader {
   const void* sink = nullptr;
   std::uint32_t recording = 0;
@@ -59,8 +59,8 @@ struct StackReader {
 // threads may take.
 CapturedStack capture_stack(StackSink& sink, const StackReader& reader, std::size_t memory);
 
-// Before the interpreter frees the states of other threads: afterwards only the calling thread takes stacks. Waits for
-// captures that run, for a second at most.
+// Call it before the interpreter frees the states of other threads. Afterwards only the calling thread takes stacks. Waits for
+// running captures, for a second at most.
 void close_captures();
 
 // Bytes of all tables.

@@ -22,7 +22,7 @@ void FirstWork::cupti_loaded(const CuptiLibrary& cupti, Callbacks& callbacks) {
     if (submits_work(function.name)) calls_.push_back(function);
 }
 
-// Not earlier: a call that was entered before the kinds were enabled has no rows.
+// Watch from here on: a call that was entered before the kinds were enabled has no rows.
 void FirstWork::kinds_enabled(const AttachContext&) {
   watching_.store(false);
   if (!expected_.exchange(false)) return;
@@ -43,7 +43,7 @@ void FirstWork::on_callback(CUpti_CallbackDomain, CUpti_CallbackId, const void* 
   returned_.compare_exchange_strong(none, now_ns());
 }
 
-// Not in the callback, where the program would wait for it.
+// Not called in the callback, where the program would wait for it.
 void FirstWork::unwatch_if_seen() {
   if (returned_.load() == 0 || !watching_.exchange(false)) return;
   for (const ApiFunction& call : calls_) callbacks_->unwatch(*this, call.domain, call.id);

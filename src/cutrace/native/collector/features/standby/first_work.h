@@ -1,7 +1,7 @@
-// When a recording that somebody attached has seen the program give the GPU work for the first time.
+// When the program submits work to the GPU for the first time in a recording that a user has attached.
 //
-// The first such call of a process takes CUPTI up to a second, in which the program stands still. So the time that
-// `cutrace attach --for` gives a recording counts from the return of that call.
+// In the first such call of a process, CUPTI takes up to a second, and the program waits. So the time that `cutrace attach --for`
+// gives a recording counts from the return of that call.
 #pragma once
 
 #include <atomic>

@@ -57,8 +57,8 @@ std::string start_time() {
   return std::string(next_word(rest, " "));
 }
 
-// No fork() happens while it is held: the child must not get a descriptor that it does not know, nor a process on standby of
-// which the handlers of fork have seen only one half. Never destroyed, like all that these handlers use.
+// No fork() happens while it is held. The child must not inherit a descriptor that it does not know, or a standby that only some
+// of the fork handlers have seen. Never destroyed, like everything that these handlers use.
 std::mutex& no_fork = *new std::mutex;
 
 struct Connection {
@@ -132,7 +132,7 @@ void add_counters(JsonObject& json) {
 }
 
 bool Standby::begin(std::string& error) {
-  // Whoever attaches chooses a library that the process loads.
+  // The client that attaches chooses a library that the process loads.
   if (::getauxval(AT_SECURE) != 0) return error = "this program has more rights than its user", false;
   const std::string started = start_time();
   if (started.empty()) return error = "/proc is not mounted", false;
@@ -166,7 +166,7 @@ bool Standby::listen_in(int directory, const std::string& folder, std::string& e
   path_ = folder + '/' + name_;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  // Short, whatever the length of the folder's name.
+  // This path is short, whatever the length of the folder's name.
   std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", directory, name_.c_str());
   ::unlinkat(directory, name_.c_str(), 0);  // of the program that this one replaced by exec, or that the program has closed
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -239,7 +239,7 @@ void Standby::accept() {
     ::close(fd);
     return;
   }
-  // A free place, or that of the oldest peer that does not record.
+  // A free slot, or that of the oldest peer that does not record.
   const auto place = std::ranges::min_element(connections_, {}, [&](const Connection& c) {
     return !c.open() ? 0 : &c == owner_ ? ~std::uint64_t{0} : c.number;
   });
@@ -323,7 +323,7 @@ JsonObject Standby::stop(bool at_exit) {
   if (!at_exit) owner_ = nullptr;
   const bool ours = recording != nullptr && process::current() == recording;
   const int failed = ours ? process::stop(at_exit) : 0;
-  // Another thread of the program may be ending it: the answer says that the file is complete.
+  // Another thread of the program may be ending it. Wait, because the answer says that the file is complete.
   for (std::uint32_t waited = 0; recording != nullptr && recording->writes() && waited < patience_ms_; ++waited) pause(1);
   if (failed != 0) return failure(process::last_error());
   JsonObject json;
@@ -402,7 +402,7 @@ void begin(const Options& defaults) {
   if (!installed.exchange(true)) {
     options = defaults;
     std::atexit(at_exit);
-    // Those of recordings come first, so that in a child the last word on NVTX is that of standby.
+    // Install the handlers of recordings first. In a child, standby's handler then runs last and decides about NVTX.
     process::install_handlers();
     pthread_atfork([] { no_fork.lock(); }, [] { no_fork.unlock(); }, after_fork_in_child);
   }

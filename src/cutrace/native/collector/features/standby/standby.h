@@ -4,9 +4,10 @@
 // not load CUPTI, so a process on standby pays for that thread and two descriptors. A recording belongs to the connection
 // that started it, and ends with it.
 //
-// The protocol is text, one message a line. The process greets, the client requests, the process answers; what the process
-// says is one JSON object a line. The requests: `start OPTIONS`, `stop`, `status`, `dump PATH`. The status says whether the
-// program has given the GPU work since the start (`working`), and how long ago the first such call returned (`worked_ns`).
+// The protocol is text, one message a line. The process sends a greeting, the client sends requests, and the process answers each.
+// Each message of the process is a JSON object. The requests: `start OPTIONS`, `stop`, `status`, `dump PATH`. The status says
+// whether the program has submitted work to the GPU since the start (`working`), and how long ago the first such call returned
+// (`worked_ns`).
 #pragma once
 
 #include <sys/types.h>
@@ -21,7 +22,7 @@ inline constexpr unsigned kProtocol = 1;
 // Puts this process on standby, once; further calls have no effect. `defaults` are the options of later recordings, which the
 // options of a request override. Prints a sentence when that fails.
 void begin(const Options& defaults);
-// The handler of exit: ends a recording, and nobody can attach any more.
+// The handler of exit: ends a recording; afterwards nobody can attach.
 void at_exit();
 // The process has initialised CUDA.
 void note_cuda();

@@ -1,4 +1,4 @@
-// The captures of streams in a recording: which contexts must not be waited for, and when the program captured.
+// The stream captures of a recording: which contexts must not be waited for, and when the program captured.
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@ class CaptureWatch final : public Feature {
   void after_fork_in_parent() override;
   void after_fork_in_child() override { after_fork_in_parent(); }
 
-  // When streams were captured: starts and ends, earliest first, with 0 for the end of a running capture. Two early times are
-  // one when there were many.
+  // The start and the end of each time with a stream capture, earliest first; the end of a running one is 0. When there are too
+  // many, the two earliest become one.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> times() const;
 
  private:

@@ -14,9 +14,9 @@ namespace {
 constexpr std::size_t kMostNames = 4096;    // of ranges
 constexpr std::size_t kMostGaps = 4096;     // of a device that are not evaluated yet
 constexpr std::size_t kMostChanges = 1 << 16;  // of memory that are not evaluated yet
-constexpr std::size_t kMostLaunches = 1 << 17;    // without work yet, and as much work without a launch
-// How long the work of a launch is waited for. Beside a capture it may have none. Otherwise a bound is needed only for what
-// CUPTI never reports.
+constexpr std::size_t kMostLaunches = 1 << 17;    // launches without work yet; also the limit for work without a launch
+// How long to wait for the work of a launch. A launch during a stream capture may have none. Other launches need a limit only for
+// work that CUPTI never reports.
 constexpr std::uint64_t kLongestWork = 3600 * kSecondNs, kLongestBesideCapture = 60 * kSecondNs;
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
 constexpr std::size_t kMostSeen = 8;        // names in a note
@@ -74,7 +74,7 @@ Triggers::Triggers(const std::vector<Condition>& conditions, std::uint64_t limit
 
 // ---- ranges ----
 
-// The triggers that name a range. `key` is its domain and name, whose ids the capture never uses for other texts.
+// The triggers that name a range. `key` is its domain and name, whose ids the capture never uses for other strings.
 const std::vector<std::uint32_t>& Triggers::named_by(std::uint64_t key, std::string_view domain, std::string_view name) {
   if (const auto it = by_name_.find(key); it != by_name_.end()) return it->second;
   if (by_name_.size() >= kMostNames) by_name_.clear();
@@ -110,7 +110,7 @@ void Triggers::look_at(const rows::NvtxRanges& row, bool open, std::string_view 
       if (took > limit) about = ", the median is " + duration(durations.median());
       if (!open) durations.add(took);
     }
-    // A slow range that ends is better dumped then.
+    // Wait longer for an open range: a dump after its end is better.
     const std::uint64_t patience = open ? patience_ : 0;
     if (took < patience || took - patience <= limit || std::ranges::find(fired, i) != fired.end()) continue;
     fire(trigger, row.end, row.thread, std::string(name) + (open ? " has not ended after " : " took ") + duration(took) + about);
@@ -156,7 +156,7 @@ void Triggers::add_work(std::uint32_t number, std::uint64_t start, std::uint64_t
   for (auto next = std::next(it); next != busy.end() && next->first <= it->second + shortest_gap_; next = busy.erase(next))
     it->second = std::max(it->second, next->second);
   if (busy.size() <= kMostGaps) return;
-  // The first gap is given up.
+  // There are too many gaps: give up the first one.
   const auto second = std::next(busy.begin());
   busy.begin()->second = std::max(busy.begin()->second, second->second);
   busy.erase(second);
@@ -167,7 +167,7 @@ void Triggers::end_gap(std::uint32_t number, Device& device, std::uint64_t now) 
   const std::uint64_t begin = device.busy.begin()->second;
   device.busy.erase(device.busy.begin());
   const std::uint64_t end = device.evaluated = device.busy.begin()->first;
-  const bool dropped = kept_ != 0 && now > end + kept_;  // a dump would not have it
+  const bool dropped = kept_ != 0 && now > end + kept_;  // a dump would not contain it
   if (begin < gaps_from_ || dropped) return;
   for (Trigger& trigger : triggers_)
     if (trigger.condition.kind == Condition::Kind::idle && end - begin > trigger.condition.limit)

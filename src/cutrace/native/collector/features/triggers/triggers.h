@@ -61,8 +61,8 @@ class Triggers final : public Watcher {
   void lose_work(std::uint64_t time) override;
   // When the program captured streams into graphs, see StreamCaptures::times(): launches then may have no work.
   using Captures = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
-  // All records of what began and ended before `until` have been reported. Evaluates memory before it; and idle times before
-  // it that are a delay ago, with no launch before whose work has not been reported.
+  // All records of what started and ended before `until` have been reported. Evaluates memory before it. Also evaluates idle times
+  // before it that are at least a delay ago, if the work of all earlier launches has been reported.
   void settle(std::uint64_t until, std::uint64_t now, const Captures& captures = {});
   // The recording ends: evaluates everything, and makes a wanted dump due.
   void finish(std::uint64_t now, const Captures& captures = {});
@@ -74,14 +74,14 @@ class Triggers final : public Watcher {
     std::string text;
   };
   std::vector<Mark> take_marks() { return std::exchange(marks_, {}); }
-  // The time of the first moment that a dump is wanted for, else 0.
+  // The time of the first moment for which a dump is wanted, else 0.
   std::uint64_t moment() const { return wanted_.empty() ? 0 : moment_; }
-  // Whether a dump is wanted and what follows its moments is recorded: a quarter of the kept time, five seconds at most, and
-  // the next range of each slow one, for which it waits half of the kept time at most.
+  // Whether a dump is wanted and what must follow its moments is recorded: a quarter of the kept time, five seconds at most. A
+  // slow range also waits for its next range, for half of the kept time at most.
   bool due(std::uint64_t now) const;
   // Returns the reasons of the dump that is due. Until end_dump() no other dump is due.
   std::vector<std::string> begin_dump();
-  // A dump that was not written does not count, but its pause does.
+  // A dump that was not written does not count towards the limit, but its pause applies.
   void end_dump(bool written);
 
   // Sentences about conditions that could not become true, and moments without a dump. `of_names`: also about names that no
@@ -131,14 +131,14 @@ class Triggers final : public Watcher {
   std::uint64_t limit_, pause_, kept_, delay_, patience_;
   bool watches_ranges_ = false;
   bool watches_memory_ = false;
-  std::uint64_t shortest_gap_ = 0;  // that a condition asks for, 0 for none
-  std::uint64_t gaps_from_ = 0;     // gaps that begin earlier do not count
+  std::uint64_t shortest_gap_ = 0;  // the shortest gap that a condition asks for, 0 for none
+  std::uint64_t gaps_from_ = 0;     // gaps that start earlier do not count
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>, SeededHash> by_name_;  // triggers by domain and name
   std::vector<std::string> seen_;   // the first names of ranges
   bool seen_more_ = false;
   std::map<std::uint32_t, Device> devices_;
-  std::map<std::uint32_t, std::uint64_t> launches_;  // times by correlation id, of those without work yet
-  bool gaps_left_ = false;          // at the end, because of them
+  std::map<std::uint32_t, std::uint64_t> launches_;  // times of launches without work yet, by correlation id
+  bool gaps_left_ = false;          // at the end, because of `launches_`
   // Work without a launch yet, because buffers come in any order: the older and the newer half.
   std::array<std::unordered_set<std::uint32_t, SeededHash>, 2> ended_;
   std::vector<Change> changes_;     // a heap

@@ -1,8 +1,8 @@
 // Windows: the parts of a program that a recording keeps, each in a file of its own (Options::capture_range).
 //
-// A thread of the program opens and closes a window. The kinds of CUPTI are enabled in between, but records alone do not tell
-// what belongs to the window: other threads go on meanwhile, and work of the GPU is reported later. So the writer asks for
-// each row whether the window has it.
+// A thread of the program opens and closes a window. The kinds of CUPTI are enabled in between, but records alone do not show what
+// belongs to the window: other threads go on meanwhile, and work of the GPU is reported later. So the writer asks for each row
+// whether the window has it.
 #pragma once
 
 #include <algorithm>
@@ -42,8 +42,8 @@ struct CaptureWindow {
     return row.on_gpu || row.time == 0 || end.time == 0 || row.time < end.time;
   }
 
-  // Clips a range of the program to the window. False when no part of it is inside. An end of 0 means that it is still open.
-  // The values of `flags` are those of the table.
+  // Clips a range of the program to the window. False when no part of it is inside. A `range_end` of 0 means that the range is
+  // still open. The table defines the values of `flags`.
   bool clip(std::uint64_t& start, std::uint64_t& range_end, std::uint16_t& flags) const {
     constexpr std::uint16_t kStillOpen = 1;
     constexpr std::uint16_t kBeganBefore = 2;
@@ -67,7 +67,7 @@ struct CaptureWindow {
 // The latest window. It is opened and closed on any thread, and the writer reads it.
 class LatestWindow final : public RowFilter {
  public:
-  // `begin()` gives the moment, none when there is to be no window. The writer waits for it, and reads nothing meanwhile that
+  // `begin()` returns the moment, or none when there is to be no window. The writer waits for it. Meanwhile it reads nothing that
   // could belong to the window.
   template <typename Begin>
   bool open(Begin&& begin) {
@@ -77,12 +77,12 @@ class LatestWindow final : public RowFilter {
     window_ = {window_.number + 1, *moment, {}};
     return true;
   }
-  // Does nothing when no window is open. A moment without a time is now.
+  // Does nothing when no window is open. A moment without a time means now.
   void close(Moment end) {
     const WindowChange change(*this);
     if (!window_.is_open()) return;
     if (end.time == 0) end.time = now_ns();
-    // The beginning waits for CUPTI, and can be after an end that did not wait so long.
+    // The start of a window waits for CUPTI. It can be later than an end that did not wait as long.
     end.time = std::max(end.time, window_.begin.time);
     window_.end = end;
   }
@@ -92,7 +92,7 @@ class LatestWindow final : public RowFilter {
     return window_.is_open();
   }
 
-  // The writer's thread, like what follows. What happened after the end of a window is never read before that end.
+  // Writer thread, like all below. The writer never reads what happened after the end of a window before it knows that end.
   const CaptureWindow& get() {
     if (version_.load(std::memory_order_acquire) != seen_) {
       const std::lock_guard lock(mutex_);
@@ -123,9 +123,9 @@ class LatestWindow final : public RowFilter {
   std::mutex mutex_;
   std::atomic<std::uint32_t> version_{0};
   CaptureWindow window_;  // under mutex_
-  std::uint32_t seen_ = 0;  // the writer's, like copy_
+  std::uint32_t seen_ = 0;  // writer only, like copy_
   CaptureWindow copy_;
-  std::uint64_t completed_ = 0;  // the number of the latest window whose file is complete; the writer's
+  std::uint64_t completed_ = 0;  // the number of the latest window whose file is complete; writer only
 };
 
 }  // namespace cutrace

@@ -29,7 +29,7 @@ bool WindowFiles::open(const std::function<std::uint32_t()>& call_number) {
   const auto given_up = std::make_shared<std::atomic<bool>>(false);
   const auto begin = [this, given_up, call_number]() -> std::optional<Moment> {
     if (given_up->load() || !recording_.running()) return std::nullopt;
-    // In this order, so that no call has a later number and an earlier time.
+    // The time first, so that no call has a later number and an earlier time.
     Moment moment{now_ns()};
     moment.correlation = call_number();
     return moment;
@@ -54,7 +54,7 @@ void WindowFiles::close(Moment end, void* context, bool last) {
   window_.close(end);
   const auto complete = [this, last](std::string& error) { return this->complete(last, error); };
   std::string error;
-  // If the program does not wait so long, the file is complete later, at the latest with the recording.
+  // If the program does not wait that long, the file is complete later, at the latest when the recording ends.
   recording_.carry_out([this, context] { suspend(context); }, complete, "cut after a capture range", error, true);
 }
 
@@ -87,7 +87,7 @@ void WindowFiles::before_write() {
   if (described_ != window_.get().number) describe(0);
 }
 
-// Says in the file which time it has. `read`: when all records of the window were read, 0 for not yet.
+// Writes into the file which time it covers. `read`: when all records of the window were read, 0 for not yet.
 void WindowFiles::describe(std::uint64_t read) {
   const CaptureWindow& window = window_.get();
   if (std::exchange(described_, window.number) != window.number) writer_.write_clocks(now_ns());

@@ -29,7 +29,7 @@ class WindowFiles final : public FileKeeper {
   // the window has a complete file, both after patience_ms at the latest. open() calls `call_number` on the flusher, for the
   // number of a call that is made now, 0 when there is none. It returns false when there is no window.
   bool open(const std::function<std::uint32_t()>& call_number);
-  // `context`: one to wait for, beside the devices' primary contexts. `last`: no window follows.
+  // `context`: a context to wait for, besides the devices' primary contexts. `last`: no window follows.
   void close(Moment end, void* context, bool last);
 
   RowFilter* filter() override { return &window_; }

@@ -34,7 +34,7 @@ thread_local bool in_runtime_call = false;
 // Where the probe that this thread makes stores its number; null while it makes none.
 thread_local std::uint32_t* probed = nullptr;
 
-// The number of a call that this thread makes now, 0 when CUPTI does not tell.
+// The number of a call that this thread makes now, 0 when CUPTI does not report it.
 std::uint32_t number_of_new_call() {
   std::uint32_t number = 0;
   probed = &number;
@@ -98,7 +98,7 @@ class CaptureRange {
   // none.
   std::string never_opened() const;
 
-  // A recording begins.
+  // A recording starts.
   void begin() {
     const std::lock_guard lock(mutex_);
     open_.store(false);
@@ -112,7 +112,7 @@ class CaptureRange {
   // Closes the window that open() has opened for this key.
   void close(std::uint64_t key, Moment end, void* context);
   bool is_open_for(std::uint64_t key) const { return open_.load(std::memory_order_acquire) && key_.load() == key; }
-  // Also in the next moment: the number of windows is reached.
+  // Whether the number of windows is reached. Once true, it stays true.
   bool is_over() const { return most_ != 0 && opened_.load() >= most_ && !open_.load(); }
 
  private:
@@ -138,7 +138,7 @@ std::string CaptureRange::never_opened() const {
   return "the capture range '" + range_ + "' never opened, so this process has no capture (" + why + ")";
 }
 
-// Those of a recording of windows.
+// The files of a recording of windows.
 WindowFiles& files_of(const Recording& recording) { return static_cast<WindowFiles&>(*recording.keeper()); }
 
 void CaptureRange::open(std::uint64_t key, std::uint32_t call) {
@@ -230,7 +230,7 @@ void Windows::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, cons
   CaptureRange* const range = range_.load();
   if (range == nullptr) return;
   try {
-    // What happens during the calls is outside. Their threads hold no lock of the driver at these moments.
+    // What happens during the calls is outside of the window. Their threads hold no lock of the driver at these moments.
     if (call->what == Watched::start && !enters) range->open(0, callback.correlationId);
     if (call->what == Watched::stop && enters) range->close(0, {0, callback.correlationId}, callback.context);
   } catch (const std::exception&) {  // no memory
