@@ -405,9 +405,22 @@ def test_work_without_times_counts_and_is_a_problem(measured):
 
 
 def test_work_that_may_belong_anywhere_is_a_problem_of_every_window(measured):
-    found = measured(lambda c: c.add("kernels", start=0, end=0, launch=c.launch("k"), stream=7, context=1))
-    assert found.values["kernel_launches"] == 0
-    assert re.match(r"1 records of GPU work have neither a time nor a launch", found.problems[0])
+    def write(c):
+        launch = c.launch("k")
+        for _ in range(2):
+            c.add("kernels", start=0, end=0, launch=launch, stream=7, context=1)
+        c.add("memcpys", start=0, end=0, kind=1, bytes=8, stream=7, context=1)
+        # This one has a time, and that one a launch.
+        launched(c, "k", 400, correlation=2)
+        c.api("cudaLaunchKernel", 500, 510, correlation=3)
+        c.add("kernels", start=0, end=0, launch=launch, correlation=3, stream=7, context=1)
+
+    found = measured(write)
+    assert found.values["kernel_launches"] == 2
+    assert found.problems == (
+        "1 kernels have no known times",
+        "3 records of GPU work have neither a time nor a launch: they may belong to any test",
+    )
 
 
 def test_missing_marks_are_problems(tmp_path):
@@ -429,10 +442,12 @@ def test_a_process_that_was_not_closed_is_a_problem(measured, tmp_path):
 
 
 def test_kinds_that_were_not_recorded_are_a_problem_and_say_who_holds_cupti(measured):
-    info = {"ended": 1, "kinds": ["nvtx"], "notes": ["CUPTI is in use by Nsight"]}
+    info = {"ended": 1, "kinds": ["nvtx"], "notes": ["CUPTI is in use by Nsight", "run alone"]}
     (problem,) = measured(lambda c: None, info=info).problems
-    assert problem.endswith(
-        "recorded no kernels, copies, memory fills, API calls, allocations: CUPTI is in use by Nsight"
+    assert re.fullmatch(
+        r"process \d+ \(.+\) recorded no kernels, copies, memory fills, API calls, allocations: "
+        r"CUPTI is in use by Nsight; run alone",
+        problem,
     )
     info = {"ended": 1, "kinds": ["kernel", "memcpy", "memset", "api", "nvtx"]}
     (problem,) = measured(lambda c: None, info=info).problems

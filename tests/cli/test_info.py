@@ -29,7 +29,7 @@ def test_json_has_the_figures_of_the_capture(tmp_path):
     assert found["gpus"] == [
         {
             "name": "NVIDIA H200",
-            "uuid": "GPU-01010101-0101-0101-0101-010101010101",
+            "uuid": "GPU-01020304-0506-0708-090a-0b0c0d0e0f10",
             "kernels": 2,
             "kernel_ns": 250,
             "busy_ns": 200,
@@ -108,7 +108,7 @@ def test_the_page_for_people_has_processes_gpus_and_tables(tmp_path):
 def test_a_terminal_of_80_columns_shows_each_gpu_in_one_line(tmp_path):
     shown = on_a_terminal("info", small_capture(tmp_path / "a.bin"), COLUMNS="80", TERM="dumb").splitlines()
     (gpu,) = (line.split() for line in shown if "H200" in line)
-    assert gpu == ["NVIDIA", "H200", "GPU-01010101", "2", "250ns", "200ns", "200ns", "80.0%"]
+    assert gpu == ["NVIDIA", "H200", "GPU-01020304", "2", "250ns", "200ns", "200ns", "80.0%"]
 
 
 def test_a_file_gets_lines_that_are_not_wrapped(tmp_path):

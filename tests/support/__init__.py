@@ -114,7 +114,7 @@ def small_capture(path: Path, *, pid: int = 100, offset: int = 0, **info) -> Pat
         launch = writer.launch(name="saxpy", grid_x=4, block_x=128)
         call = writer.function(name="cudaLaunchKernel", domain=2, callback=211)
         name, pci = writer.string("NVIDIA H200"), writer.string("0000:01:00.0")
-        writer.rows("devices", rows("devices", 1, uuid=b"\x01" * 16, name=name, pci=pci))
+        writer.rows("devices", rows("devices", 1, uuid=np.void(bytes(range(1, 17))), name=name, pci=pci))
         start, end = np.array([100, 150]) + offset, np.array([200, 300]) + offset
         writer.rows("kernels", rows("kernels", 2, start=start, end=end, correlation=[1, 2], launch=launch, stream=7))
         writer.rows(
