@@ -726,6 +726,8 @@ def test_a_stream_without_a_name_is_known_by_its_id(tmp_path):
         ({"gpu": ["3"]}, "no GPU 3: there is 0"),
         ({"stream": ["copies"]}, "no stream copies: it has none"),
         ({"kernel": ["kernel::gem"]}, "no kernel kernel::gem: did you mean kernel::gemm"),
+        ({"kernel": ["*GEMM*"]}, "no kernel *GEMM*: upper and lower case differ, and there is kernel::gemm."),
+        ({"kernel": ["/L::G/"]}, "no kernel /L::G/: upper and lower case differ, and there is kernel::gemm."),
         ({"kernel": ["/(/"]}, "not a regular expression"),
         ({"start": "2s", "end": "1s"}, "give an end after the start"),
         ({"start": "@x"}, "'@x' is not a time"),

@@ -26,7 +26,7 @@ def matcher(pattern: str) -> Matches:
 
     A regular expression may match a part of the name. Raises :class:`CutraceError` for one that is not valid.
     """
-    if len(pattern) > 2 and pattern.startswith("/") and pattern.endswith("/"):
+    if _is_expression(pattern):
         try:
             expression = re.compile(pattern[1:-1])
         except re.error as error:
@@ -38,6 +38,19 @@ def matcher(pattern: str) -> Matches:
         return lambda name: name == pattern
     # Names in C++ contain these characters, too.
     return lambda name: name == pattern or fnmatchcase(name, pattern)
+
+
+def in_another_case(pattern: str, names: Iterable[str]) -> list[str]:
+    """The names that match a valid pattern if upper and lower case are the same."""
+    if _is_expression(pattern):
+        expression = re.compile(pattern[1:-1], re.IGNORECASE)
+        return list(filter(expression.search, names))
+    matches = matcher(pattern.lower())
+    return [name for name in names if matches(name.lower())]
+
+
+def _is_expression(pattern: str) -> bool:
+    return len(pattern) > 2 and pattern.startswith("/") and pattern.endswith("/")
 
 
 def several(given: Patterns) -> tuple[str, ...]:

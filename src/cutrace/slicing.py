@@ -27,7 +27,7 @@ from .conversion import write as convert
 from .errors import CutraceError, did_you_mean
 from .exporters.base import Request
 from .loading import Clock, Source, StrPath, listed, opened, selected
-from .patterns import Patterns, any_matcher, matcher, several
+from .patterns import Patterns, any_matcher, in_another_case, matcher, several
 from .runbin.layout import TABLES
 from .trace import Trace
 from .trace.ranges import RangesBy, are_ranges, domains_of
@@ -203,7 +203,11 @@ def _missing(what: str, patterns: Sequence[str], known: Iterable[str]) -> NoRetu
     others = "it has none."
     if names:
         others = f"there is {_listing(names)}."
-    hint = did_you_mean(patterns[0], names, others)
+    in_case = in_another_case(patterns[0], names)
+    if in_case:
+        hint = f"upper and lower case differ, and there is {_listing(in_case)}."
+    else:
+        hint = did_you_mean(patterns[0], names, others)
     raise CutraceError(f"the trace has no {what} {_listing(patterns)}: {hint}")
 
 
