@@ -20,7 +20,7 @@ struct Unit {
   std::string_view name;  // in lower case
   double scale;
 };
-// Those of cutrace/units.py.
+// The units of cutrace/units.py.
 constexpr double kKi = 1024, kMi = kKi * kKi, kGi = kMi * kKi, kTi = kGi * kKi;
 constexpr Unit kTimeUnits[] = {{"ns", 1}, {"us", 1e3}, {"\xC2\xB5s", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"", 1e9}, {"m", 60e9}, {"h", 3600e9}};
 constexpr Unit kSizeUnits[] = {{"", 1}, {"b", 1}, {"k", kKi}, {"m", kMi}, {"g", kGi}, {"t", kTi}, {"kib", kKi}, {"mib", kMi},

@@ -36,8 +36,8 @@ namespace {
 using namespace llvm::itanium_demangle;
 
 constexpr std::size_t kMostName = 16 << 10;
-// Parts of a name may refer to earlier parts, so the text may be exponentially larger than the name. Names of real
-// libraries expand to ten times their size.
+// Parts of a name may refer to earlier parts, so the output may be exponentially larger than the name. Names of real libraries
+// expand to ten times their size.
 constexpr std::size_t kLeastText = 4096, kTimes = 64;
 constexpr std::size_t kMostMemory = 16 << 20;
 constexpr std::size_t kMostDepth = 2048;
@@ -158,7 +158,7 @@ struct Parser : AbstractManglingParser<Parser, Arena> {
       std::optional<SaveTemplateParams> outer;
       if (state == nullptr) outer.emplace(this);
       if (consumeIf('d')) {
-        if (state != nullptr) state->CtorDtorConversion = true;  // as for GNU, these have no return type
+        if (state != nullptr) state->CtorDtorConversion = true;  // as in GNU's output, these have no return type
         function = make<LocalName>(function, text("{default arg#", ordinal(parseNumber()), "}"));
         if (!consumeIf('_')) return nullptr;
       }
@@ -200,7 +200,7 @@ struct Parser : AbstractManglingParser<Parser, Arena> {
     return type != nullptr && !value.empty() && consumeIf('E') ? make<EnumLiteral>(type, value) : nullptr;
   }
 
-  // For GNU, an unnamed type without its scope is a candidate for substitution too.
+  // GNU also treats an unnamed type without its scope as a candidate for substitution.
   Node* parseUnnamedTypeName(NameState* state) {
     Node* type = Base::parseUnnamedTypeName(state);
     if (type != nullptr && as<UnnamedTypeName>(type)) Subs.push_back(type);
@@ -254,7 +254,7 @@ class Printer final : public OutputBuffer {
   explicit Printer(std::size_t most) : most_(most) { put(" "); }  // back() always has a character to read
   ~Printer() override { std::free(getBuffer()); }
 
-  // Returns the printed text, or nothing when a limit was reached.
+  // Returns the output, or nothing when a limit was reached.
   std::optional<std::string> text() const {
     if (failed_ || getCurrentPosition() > most_) return std::nullopt;
     return std::string(std::string_view(*this).substr(1));
@@ -643,7 +643,7 @@ class Printer final : public OutputBuffer {
 
   const std::size_t most_;
   std::size_t depth_ = 0, steps_ = 0;
-  std::size_t erased_ = 0;  // the position of the last erased text
+  std::size_t erased_ = 0;  // the position of the last erased output
   bool failed_ = false;
   bool lambda_ = false;  // within the parameters of a lambda
   const Scope* scope_ = nullptr;

@@ -1,4 +1,4 @@
-// Checksums, checks of columns and of texts, demangling and tables of pieces for Python.
+// Checksums, checks of columns and of strings, demangling and tables of pieces for Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -19,7 +19,7 @@ namespace nb = nanobind;
 namespace cutrace {
 namespace {
 
-// The loops have no branches: nearly always all rows are looked at.
+// The loops have no branches, because nearly all calls read all rows.
 template <typename T>
 bool any_above(Column<T> column, std::uint64_t most) {
   T highest = 0;

@@ -47,14 +47,14 @@ std::vector<std::string> named_folders(const std::string& uid) {
   const char* runtime = ::secure_getenv("XDG_RUNTIME_DIR");
   if (runtime != nullptr && *runtime == '/') folders.push_back(runtime);
   folders.push_back("/run/user/" + uid);
-  // Root could make a folder in that of another user, who could then make none.
+  // Root could make its folder inside that of another user, and that user could then make none.
   std::erase_if(folders, [](const std::string& folder) { return !belongs_to_user(folder); });
   for (std::string& folder : folders) folder += "/cutrace";
   folders.push_back("/tmp/cutrace-" + uid);
   return folders;
 }
 
-// Those that this user's processes have made under random names, and those of other users.
+// The folders with random names, which processes of this user or other users have made.
 std::vector<std::string> random_folders(const std::string& prefix) {
   std::vector<std::string> folders;
   DIR* const entries = ::opendir("/tmp");
@@ -71,7 +71,7 @@ std::vector<std::string> random_folders(const std::string& prefix) {
 bool in_private_folder(const UseFolder& use, std::string& error) {
   const std::string uid = std::to_string(::geteuid());
   for (const std::string& folder : named_folders(uid)) {
-    ::mkdir(folder.c_str(), 0700);  // where it is there, this fails
+    ::mkdir(folder.c_str(), 0700);  // fails if the folder exists
     if (use_folder(folder, use, error)) return true;
   }
   const std::string prefix = "cutrace-" + uid + "-";

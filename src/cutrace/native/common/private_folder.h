@@ -5,7 +5,7 @@
 //   $XDG_RUNTIME_DIR/cutrace   if that variable names a folder of the user
 //   /run/user/UID/cutrace
 //   /tmp/cutrace-UID
-//   /tmp/cutrace-UID-RANDOM    where another user has taken the name before; nobody can foresee this one
+//   /tmp/cutrace-UID-RANDOM    if another user has taken the name above; nobody can foresee this one
 //
 // It does not depend on TMPDIR, which two processes of a user may have set differently. Python has the same rule:
 // cutrace/collect/private_folder.py.
@@ -16,7 +16,7 @@
 
 namespace cutrace {
 
-// Uses an open folder, and returns whether it could. Else it leaves a sentence in `error`.
+// Uses an open folder. Returns false and leaves a sentence in `error` if it could not.
 using UseFolder = std::function<bool(int directory, const std::string& path, std::string& error)>;
 
 // Calls `use` with one folder after the other until one can be used. False when none can; `error` has the last reason.

@@ -37,7 +37,7 @@ inline std::uint64_t fold(std::uint64_t a, std::uint64_t b) {
 
 inline std::uint64_t add(std::uint64_t hash, std::uint64_t word) { return fold(hash ^ word, kSecretFactor); }
 
-// A single product maps an arithmetic progression of keys to another one, which uses few slots for some secrets.
+// Fold twice: one product maps an arithmetic progression of keys to another one, which uses few slots for some secrets.
 inline std::uint64_t finish(std::uint64_t hash) { return fold(hash, 0x9E3779B97F4A7C15u); }
 
 template <typename T>

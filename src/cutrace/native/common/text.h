@@ -17,7 +17,7 @@
 
 namespace cutrace {
 
-// Removes and returns the text before the first of `separators`; the separator is removed too.
+// Removes and returns the string before the first of `separators`; the separator is removed too.
 inline std::string_view next_word(std::string_view& text, std::string_view separators) {
   const std::size_t end = std::min(text.find_first_of(separators), text.size());
   const std::string_view word = text.substr(0, end);
@@ -32,7 +32,7 @@ inline std::string_view trimmed(std::string_view text) {
   return first == text.npos ? std::string_view() : text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
-// Reads a decimal number that is the whole text; false for another text, and for a number beyond the range of a double.
+// Reads a decimal number, which must be the whole string. False for other strings, and for numbers beyond the range of a double.
 inline bool read_double(std::string_view text, double& value) {
 #ifdef __cpp_lib_to_chars
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -61,7 +61,8 @@ inline std::size_t utf8_length(std::string_view text) {
   return byte(1) >= lowest && byte(1) <= highest ? size : 0;
 }
 
-// The text with U+FFFD for each invalid part, which Python's decoder replaces as one: a view of the text, or of `scratch`.
+// The string with U+FFFD for each invalid part; parts are those that Python's decoder replaces. Returns a view of `text` or of
+// `scratch`.
 inline std::string_view valid_utf8(std::string_view text, std::string& scratch) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   std::size_t at = 0;
@@ -73,7 +74,7 @@ inline std::string_view valid_utf8(std::string_view text, std::string& scratch) 
   if (valid().size() == text.size()) return text;
   scratch.assign(text, 0, at);
   while (at < text.size()) {
-    // The first bytes of a valid sequence that does not go on.
+    // The first bytes of a sequence that is cut off.
     const unsigned first = byte(at++);
     const std::size_t size = first < 0xC2 || first > 0xF4 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
     unsigned lowest = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
@@ -123,7 +124,7 @@ inline void append_double(double value, std::string& out) {
     out += digits;
     return;
   }
-  // The digits without their point, and the point or zeros where the exponent says.
+  // Write the digits without their point, then put the point or zeros where the exponent says.
   if (digits[0] == '-') out += '-';
   std::string all;
   for (const char c : digits.substr(0, e))

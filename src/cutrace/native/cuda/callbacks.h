@@ -42,8 +42,8 @@ class Callbacks {
   }
 
   bool available() const { return cupti_.load() != nullptr && cupti_.load()->EnableCallback != nullptr; }
-  // False when CUPTI refuses the callback. It is enabled on return, so CUPTI is asked each time: another thread, or the thread
-  // for another handler, may have watched it and not enabled it yet.
+  // False when CUPTI refuses the callback. The callback must be enabled on return, so each call asks CUPTI: another thread, or
+  // this thread for another handler, may be watching the callback and not have enabled it yet.
   bool watch(const CallbackHandler& handler, CUpti_CallbackDomain domain, CUpti_CallbackId id) {
     std::atomic<Set>* const wanted = entry(domain, id);
     if (wanted == nullptr || !available()) return false;

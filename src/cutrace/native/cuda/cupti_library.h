@@ -103,7 +103,7 @@ struct CuptiLibrary {
   CUTRACE_CUPTI_OPTIONAL(CUTRACE_MEMBER)
 #undef CUTRACE_MEMBER
 
-  // The same functions of a CUPTI that serves several tools, and the subscriber that they are called for. It is null while
+  // The same functions of a CUPTI that serves several tools, and the subscriber to call them for. The subscriber is null while
   // CUPTI serves one tool, the usual case.
   shared::Calls of_several;
   std::atomic<CUpti_SubscriberHandle> sharing{nullptr};
@@ -139,14 +139,14 @@ struct CuptiLibrary {
     return call(of_several.ActivitySetAttribute, ActivitySetAttribute, attribute, size, value);
   }
 
-  // Whether it can be finalised and begins anew at its next use. Only CUPTI 13.0 was tried.
+  // Whether this CUPTI can be finalised and starts anew at its next use. Only CUPTI 13.0 was tried.
   bool knows_finalize() const;
 
   std::uint32_t version = 0;  // CUPTI_API_VERSION of the loaded library
   std::string path;           // file it was loaded from
 
-  // Uses the copy that is already loaded, because two in one process break both; else loads `wanted` when not empty, else
-  // the soname. On failure returns false and a sentence in `error`.
+  // Uses the copy that is already loaded, because two copies in one process break both. Otherwise loads `wanted`, or the soname if
+  // `wanted` is empty. On failure returns false and a sentence in `error`.
   bool load(const std::string& wanted, std::string& error);
 
   std::string error_name(CUptiResult result) const;

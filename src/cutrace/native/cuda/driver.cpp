@@ -223,14 +223,14 @@ bool pool_info(CUmemoryPool pool, PoolInfo& info) {
 bool graph_memory(std::uint32_t device, std::uint64_t& bytes) {
   const Driver* const d = loaded_driver.load();
   if (d == nullptr || d->GraphMemory == nullptr) return false;
-  const RelaxedCapture relaxed(*d);  // the program may be capturing, when a thread may ask for little
+  const RelaxedCapture relaxed(*d);  // while the program captures a stream, a thread may ask for little
   cuuint64_t kept = 0;
   if (d->GraphMemory(static_cast<CUdevice>(device), CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &kept) != CUDA_SUCCESS) return false;
   bytes = kept;
   return true;
 }
 
-// Calls `visit` with the primary context of each device that has one. It is held meanwhile.
+// Calls `visit` with the primary context of each device that has one, and retains the context meanwhile.
 template <typename Visit>
 static void each_primary(const Driver* d, Visit visit) {
   for (int device = 0, count = device_count(d); device < count; ++device) {

@@ -20,21 +20,21 @@ struct DeviceInfo {
 };
 
 bool driver_is_loaded();
-// The mangled name of a kernel, by either handle, and of the kernel of a graph's node. Null when the driver does not tell it:
-// also for nodes that are no kernels, and before driver_is_loaded() was called.
+// The mangled name of a kernel, by either handle, and of the kernel of a graph's node. Null when the driver does not report it,
+// for nodes that are not kernels, and before driver_is_loaded() was called.
 const char* kernel_name_of(CUfunction function, CUkernel kernel);
 const char* kernel_name_of(CUgraphNode node);
-// The context of a stream, for a default stream the current one; null when unknown, and before driver_is_loaded() was called.
+// The context of a stream, the current one for a default stream. Null when unknown, and before driver_is_loaded() was called.
 CUcontext stream_context(CUstream stream);
 // Whether the program is capturing a stream.
 bool is_captured(CUstream stream);
 // The current context of the calling thread, null when there is none.
 void* current_context();
-// The UUID of a device as 32 hexadecimal digits; empty when the driver does not tell.
+// The UUID of a device as 32 hexadecimal digits; empty when the driver does not report it.
 std::string device_uuid(std::uint32_t device);
-// The contexts that are there, as far as they can be known: primary ones, and the current one of the calling thread.
+// The existing contexts that can be found: primary ones, and the current one of the calling thread.
 std::vector<CUcontext> known_contexts();
-// The device of that context, 0 when there is none.
+// The device of the current context, 0 when there is none.
 std::uint32_t current_device();
 // What the driver knows of memory. These functions load nothing, so callbacks may call them once driver_is_loaded() was true.
 struct PointerInfo {
@@ -48,7 +48,8 @@ struct PointerInfo {
 // False when the driver does not know the address.
 bool pointer_info(CUdeviceptr pointer, PointerInfo& info);
 bool is_default_pool(CUmemoryPool pool, std::uint32_t device);
-// Of a pool, which must not be destroyed: the bytes in use and those it has of the system, 0 when the driver does not tell.
+// The bytes that a pool has from the system, and the bytes in use; 0 when the driver does not report them. The pool must not be
+// destroyed.
 struct PoolInfo {
   std::uint64_t reserved = 0;
   std::uint64_t used = 0;
@@ -56,9 +57,9 @@ struct PoolInfo {
 };
 std::uint64_t pool_used(CUmemoryPool pool);
 std::uint64_t pool_reserved(CUmemoryPool pool);
-// False when the driver does not tell.
+// False when the driver does not report it.
 bool pool_info(CUmemoryPool pool, PoolInfo& info);
-// The bytes that the driver keeps on a device for allocation nodes of graphs. False when it does not tell.
+// The bytes that the driver keeps on a device for allocation nodes of graphs. False when it does not report them.
 bool graph_memory(std::uint32_t device, std::uint64_t& bytes);
 // Makes a context current on this thread while it lives.
 class PushedContext {

@@ -1,6 +1,7 @@
 // The sections and symbols of an ELF file in memory, such as a module's machine code.
 //
-// The file comes from the program, so each offset is checked. Nothing is allocated: callbacks use it while the driver loads modules.
+// The file comes from the program, so each offset is checked. Nothing is allocated: callbacks use it while the driver loads
+// modules.
 #pragma once
 
 #include <elf.h>
@@ -21,7 +22,7 @@ class ElfFile {
 
   const Elf64_Ehdr& header() const { return header_; }
   std::uint32_t section_count() const { return section_count_; }
-  // `index` is less than the number.
+  // `index` must be less than section_count().
   Elf64_Shdr section(std::uint32_t index) const;
   // From the section's name to the end of all names.
   std::string_view name_of(const Elf64_Shdr& section) const;

@@ -45,7 +45,7 @@ void StreamCaptures::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId i
   const std::lock_guard lock(mutex_);
   switch (call->effect) {
     case Effect::begin:
-      // At the entry of the call, so that no wait begins in between.
+      // At the entry of the call, so that no wait starts in between.
       if (enters) {
         try {
           captures_.push_back({stream, context});

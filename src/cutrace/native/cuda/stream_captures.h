@@ -1,8 +1,8 @@
 // Which streams the program is capturing into CUDA graphs.
 //
-// A wait for a context, by any thread and in any mode, invalidates every capture of its streams: the program's next call on
-// such a stream fails. So cutrace must not wait then. Captures that began during the recording are known from CUPTI's
-// callbacks; for earlier ones see synchronize_contexts().
+// A wait for a context, by any thread and in any mode, invalidates every capture of its streams: the program's next call on such a
+// stream fails. So cutrace must not wait then. Captures that started during the recording are known from CUPTI's callbacks; for
+// earlier ones see synchronize_contexts().
 #pragma once
 
 #include <cuda.h>
@@ -16,12 +16,12 @@ namespace cutrace {
 
 class StreamCaptures final : public CallbackHandler {
  public:
-  // Once a process, before the first watch().
+  // Once per process, before the first watch().
   void list_calls(const CuptiLibrary& cupti);
   // A new subscriber: `handler` watches the calls, and passes them to on_callback().
   void watch(const CallbackHandler& handler, Callbacks& callbacks);
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
-  // Unless a stream of this context is being captured.
+  // False while a stream of this context is being captured.
   bool may_wait_for(CUcontext context) const;
   // Whether a stream is being captured, or may be.
   bool any() const;
@@ -44,8 +44,8 @@ class StreamCaptures final : public CallbackHandler {
 
   std::vector<CaptureCall> calls_;
   mutable std::mutex mutex_;
-  // A capture is here once for each call that CUPTI reports: that of the runtime, and that of the driver inside it. A call of
-  // the driver alone may end it.
+  // Each capture is here once for each call that CUPTI reports: the runtime call, and the driver call inside it. A driver call
+  // alone may end the capture.
   std::vector<CapturedStream> captures_;  // under mutex_
   bool incomplete_ = false;  // under mutex_: a capture is missing for lack of memory, so any context may have one
 };

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kPage = std::size_t{256} << 10;
 
-// The keys of all events, in the order of BuiltIn. They are the first texts after the empty one.
+// The keys of all events, in the order of BuiltIn. They are the first strings after the empty one.
 constexpr std::string_view kBuiltIn[] = {"ph", "cat", "name", "pid", "tid", "ts", "dur", "args"};
 enum BuiltIn : std::uint32_t { kPh = 1, kCat, kName, kPid, kTid, kTs, kDur, kArgs };
 

@@ -1,12 +1,12 @@
 // Trace events of JSON files, as columns.
 //
-// A trace is an array of events, or an object with one under "traceEvents", or several of these in a row. An EventScanner
-// reads its bytes in pieces of any size. It knows the keys of all events (ph, cat, name, pid, tid, ts, dur, args); rules name
-// further keys and their types. Texts become ids, the threads of events become indices, times become nanoseconds. Other keys
-// and arguments stay as the text of a JSON object, so nothing is lost.
+// A trace is an array of events, or an object with one under "traceEvents", or several of these in a row. An EventScanner reads
+// its bytes in pieces of any size. It knows the keys of all events (ph, cat, name, pid, tid, ts, dur, args); rules name further
+// keys and their types. Strings become ids, the threads of events become indices, times become nanoseconds. Other keys and
+// arguments stay as the JSON of an object, so nothing is lost.
 //
 // An unreadable event is counted by reason, and scanning goes on at the next event. Memory is bounded by the largest event
-// (kLargest at most), the texts, and the events not yet taken. No Python here.
+// (kLargest at most), the strings, and the events not yet taken. No Python here.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@
 
 namespace cutrace {
 
-// Texts by id, from 1; id 0 is the empty text.
+// Strings by id, from 1; id 0 is the empty string.
 class Texts {
   auto is(std::string_view text) const {
     return [this, text](std::uint32_t id) { return texts_[id] == text; };
@@ -35,7 +35,7 @@ class Texts {
 
   Texts() { id({}); }
   std::uint32_t id(std::string_view text);
-  // The id of a known text, else kNone.
+  // The id of a known string, else kNone.
   std::uint32_t find(std::string_view text) const { return numbers_.find(hash_of(text), is(text)); }
   std::string_view operator[](std::uint32_t id) const { return texts_[id]; }
   std::size_t size() const { return texts_.size(); }
@@ -45,7 +45,7 @@ class Texts {
 
   Table numbers_;
   std::vector<std::string_view> texts_;
-  std::vector<std::unique_ptr<char[]>> pages_;  // texts never move
+  std::vector<std::unique_ptr<char[]>> pages_;  // strings never move
   std::size_t page_size_ = 0, page_used_ = 0;
 };
 
@@ -53,8 +53,8 @@ class Texts {
 enum class Wanted : std::uint8_t {
   kInteger,  // a 64-bit integer
   kNumber,   // a number as double
-  kText,     // a string, as the id of its text
-  kJson,     // any value, as the id of its JSON text
+  kText,     // a string, as its id
+  kJson,     // any value, as the id of its JSON
   kNothing,  // any value; it is only counted
 };
 
@@ -90,7 +90,7 @@ struct Group {
   std::vector<std::int64_t> times, durations;       // nanoseconds
   std::vector<std::uint32_t> threads;               // indices of EventScanner::threads
   std::vector<std::uint32_t> names, categories;     // ids
-  std::vector<std::uint32_t> arguments;             // id of the text of a JSON object, 0 for none
+  std::vector<std::uint32_t> arguments;             // id of a JSON object, 0 for none
   std::vector<Sparse> columns;                      // the wanted keys of all events, then the wanted arguments
   std::vector<std::uint32_t> number_rows, number_keys;  // with `numbers`: rows, ids of the keys,
   std::vector<double> numbers;                          // and values
@@ -100,7 +100,7 @@ struct Group {
 // A process or thread id of the file.
 struct Id {
   enum Kind : std::uint8_t { kAbsent, kInteger, kText, kOther } kind = kAbsent;
-  std::int64_t value = 0;  // or the id of a text; of a JSON text for kOther
+  std::int64_t value = 0;  // or the id of a string; of JSON for kOther
   bool operator==(const Id&) const = default;
 };
 
@@ -109,10 +109,10 @@ struct ThreadId {
   bool operator==(const ThreadId&) const = default;
 };
 
-// What each event has.
+// The fields that each event has.
 struct EventFields {
   std::uint8_t phase = 0, flags = 0;
-  std::uint32_t name = 0, category = 0;   // ids of texts
+  std::uint32_t name = 0, category = 0;   // ids of strings
   std::int64_t time = 0, duration = 0;    // nanoseconds
   ThreadId thread;
 };
@@ -151,7 +151,7 @@ class EventScanner {
   const Texts& texts() const { return texts_; }
   std::uint32_t text_id(std::string_view text) { return texts_.id(text); }
   const std::vector<ThreadId>& threads() const { return threads_; }
-  // Other keys of the outer object with the JSON text of their values; empty for a value that is too large.
+  // Other keys of the outer object with the JSON of their values; empty for a value that is too large.
   const std::vector<std::pair<std::string, std::string>>& others() const { return others_; }
   bool has_array() const { return has_array_; }
   const std::array<std::uint64_t, static_cast<std::size_t>(Problem::kCount)>& problems() const { return problems_; }
@@ -170,7 +170,7 @@ class EventScanner {
 
   struct GroupRule {
     std::string phases;
-    std::optional<std::uint32_t> category, name;  // texts
+    std::optional<std::uint32_t> category, name;  // ids of strings
     bool numbers;
     std::vector<WantedKey> arguments;
     Texts keys;                                       // of the arguments
@@ -180,7 +180,7 @@ class EventScanner {
   // The event that is being read.
   struct OpenEvent : EventFields {
     bool has_arguments = false;
-    const char* arguments = nullptr;  // their position, until the group is known, which determines the wanted ones
+    const char* arguments = nullptr;  // their position, until the group is known: it determines which are wanted
     bool took_arguments = false;      // whether some of them are wanted
   };
 

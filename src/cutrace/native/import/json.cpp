@@ -18,7 +18,7 @@ std::uint64_t special(std::uint64_t word) {
   return (zeros(word ^ (kOnes * '"')) | zeros(word ^ (kOnes * '\\')) | ((word - kOnes * 0x20) & ~word) | word) & kHighs;
 }
 
-// The first byte from p on that cannot be copied unchanged. The padding after the text ends the search.
+// The first byte from p on that cannot be copied unchanged. The padding after the input ends the search.
 const char* plain(const char* p) {
   for (;;) {
     std::uint64_t word;

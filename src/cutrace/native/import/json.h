@@ -1,6 +1,6 @@
-// Reading JSON text in place: strings, numbers and whole values, without recursion and without exceptions.
+// Reads JSON in place: strings, numbers and whole values, without recursion and without exceptions.
 //
-// A text needs kPadding zero bytes after its end, so that readers stop there without a check for each byte. The input may be
+// The input needs kPadding zero bytes after its end, so that readers stop there without a check for each byte. The input may be
 // damaged; the output is always valid JSON.
 #pragma once
 
@@ -18,7 +18,7 @@ inline constexpr std::size_t kDeepest = 256;
 
 enum class Read : std::uint8_t {
   kOk,
-  kMore,  // the text ends inside
+  kMore,  // the input ends inside
   kBad,   // not JSON
   kDeep,  // nested deeper than kDeepest
 };
@@ -47,7 +47,7 @@ Read copy_value(const char*& p, const char* end, std::string& out);
 // Skips the value at p.
 Read skip_value(const char*& p, const char* end);
 
-// Appends a text as a JSON string, quotes included.
+// Appends a string in JSON, quotes included.
 void append_quoted(std::string_view text, std::string& out);
 
 // Converts decimal microseconds to nanoseconds exactly; further digits are rounded, halves away from zero. False for an

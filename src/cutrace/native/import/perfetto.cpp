@@ -106,7 +106,7 @@ void add_duration(EventFields& event, Wide duration) {
   event.flags |= as_64_bits(duration, event.duration) ? kHasDuration : kBadDuration;
 }
 
-// Begins the value of a key of an object, which the caller closes.
+// Starts the value of a key of an object, which the caller closes.
 void add_key(std::string& json, std::string_view key) {
   json += json.empty() ? "{\"" : ",\"";
   json += key;
@@ -172,7 +172,7 @@ bool PerfettoReader::begins(std::string_view head) {
       const std::string_view packet(p, std::min<std::uint64_t>(size, static_cast<std::size_t>(end - p)));
       for (const std::string_view group : kGroups)
         if (packet.starts_with(group)) return true;
-      // A line break is the first byte too, so one field of any packet is not enough.
+      // A text file can start with the same byte, a line break. So a field that any packet can have is not enough.
       bool sure = false;
       for (Fields field(packet); field.next();)
         sure |= field.number == trusted_packet_sequence_id || field.number == compressed_packets ||
@@ -255,7 +255,7 @@ void PerfettoReader::intern(std::uint64_t sequence_id, std::string_view data) {
   using namespace perfetto::InternedData;
   Sequence& sequence = sequences_[sequence_id];
   for (Fields entry = Message(data).fields(); entry.next();) {
-    // All kinds of entries have an id, and a text or a number, in the same fields.
+    // All kinds of entries have an id, and a string or a number, in the same fields.
     const Message message(entry.bytes);
     const std::uint64_t iid = message.number(perfetto::EventName::iid);
     const auto given = message.find(perfetto::EventName::name);
@@ -370,7 +370,7 @@ void PerfettoReader::gpu_info_names(std::string_view data) {
   devices_ = std::move(names);
 }
 
-// The first of a track and its parents whose descriptor has not arrived. 0 without one: the process of the track is known.
+// The first of a track and its parents whose descriptor has not arrived. 0 if all have arrived: the track's process is then known.
 std::uint64_t PerfettoReader::missing(std::uint64_t uuid, unsigned depth) {
   if (uuid == 0) return 0;
   const std::uint32_t index = tracks_.find_index(uuid);
@@ -385,7 +385,7 @@ std::uint64_t PerfettoReader::missing(std::uint64_t uuid, unsigned depth) {
   return 0;
 }
 
-// Adds the events that wait for a descriptor, which is read, or will not come.
+// Adds the events that wait for a descriptor. The descriptor is read, or will not come.
 void PerfettoReader::release(std::size_t waiting) {
   tracks_[waiting_.entries()[waiting].first].described = true;
   const std::vector<Waiting> events = std::exchange(waiting_.at(waiting), {});
@@ -520,7 +520,7 @@ void PerfettoReader::take_track_event(std::uint64_t sequence_id, Wide time, std:
   event.category = category_count == 1 ? one_category : text_id(all_categories);
   event.thread = {number_id(track.process), track.thread};
   const Arguments arguments = has_annotations ? annotations(sequence, data) : nullptr;
-  // A correlation says the same as the ids of the work that the call launched.
+  // A correlation id says the same as the ids of the work that the call launched.
   if (launches && !has_argument(arguments, "correlation")) leave(Left::kTrackEvent, gpu_correlation);
   if (event.category == 0 && has_argument(arguments, "cuda_sync_kind")) event.category = text_id("cuda_sync");
   if (event.category == 0 && track.process == kOverheadProcess) {
@@ -554,9 +554,9 @@ void PerfettoReader::take_track_event(std::uint64_t sequence_id, Wide time, std:
   if (has_flows) flows(track, time, data);
 }
 
-// Pairs the ends of a track that wait for it. Most writers end the latest begin first. In a group, ends have the order of the
-// begins: where some of them are missing, no end says which begin it belongs to, unless the trace was cut off here. Of other
-// writers, ends before the latest begins show a group.
+// Pairs the waiting ends of a track with its begins. Most writers end the latest begin first. In a group, ends have the order of
+// the begins. If some ends of a group are missing, no end says which begin it belongs to, unless the trace was cut off here. In
+// traces of other writers, slices form a group if ends would otherwise precede their begins.
 void PerfettoReader::pair_slices(Track& track, bool is_last) {
   const std::vector<End>& ends = track.ends;
   std::vector<Open>& open = track.open;
@@ -797,7 +797,7 @@ void PerfettoReader::take_gpu_event(Sequence& sequence, Wide time, std::string_v
   event.thread = {number_id(process), {Id::kText, queue}};
   add_duration(event, static_cast<Wide>(duration_of));
   emit('X', event, time, arguments);
-  if (of_cutrace_) {  // it computes them
+  if (of_cutrace_) {  // cutrace computes them
     if (!waits.empty()) leave(Left::kGpuEvent, event_wait_ids);
     return;
   }
@@ -874,7 +874,7 @@ void PerfettoReader::take_gpu_frequency(Wide time, std::string_view data) {
   add_gpu_counter(gpu_process(), message.number(gpu_id), counter, time, hertz);
 }
 
-// Without a process it is the memory of the whole GPU.
+// A total without a process is the memory of the whole GPU.
 void PerfettoReader::take_gpu_memory(Wide time, std::string_view data) {
   using namespace perfetto::GpuMemTotalEvent;
   const Message message(data);
@@ -1052,7 +1052,7 @@ void PerfettoReader::append(const Members& members, std::string& json) const {
   json += '}';
 }
 
-// The beginning of an event in JSON, with its arguments.
+// The start of an event in JSON, with its arguments.
 std::string PerfettoReader::json_of(const Arguments& arguments) const {
   std::string json;
   if (arguments && !arguments->values.entries().empty()) {
@@ -1083,7 +1083,7 @@ std::string PerfettoReader::quoted(std::string_view bytes) {
   return out;
 }
 
-// The id of a process or thread. A number beyond 64 bits with a sign is a text.
+// The id of a process or thread. A number beyond 64 bits with a sign becomes a string.
 Id PerfettoReader::number_id(std::uint64_t number) {
   if (number <= INT64_MAX) return {Id::kInteger, signed_of(number)};
   return {Id::kOther, text_id(std::to_string(number))};

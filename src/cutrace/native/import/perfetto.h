@@ -1,7 +1,7 @@
 // Packets of Perfetto traces, as the events of an EventScanner.
 //
 // A packet belongs to a sequence, which has interned data, defaults and clocks. An event belongs to a track. Its times become
-// times of BOOTTIME; slices of threads become complete events, and what else viewers show becomes events of the same kinds
+// times of BOOTTIME. Slices of threads become complete events. Everything else that viewers show becomes events of the same kinds
 // as in a JSON file. The numbers of fields are those of perfetto_messages.py.
 //
 // A damaged packet is counted and adds no event. Memory is bounded by the interned data, the descriptors of tracks, open
@@ -46,8 +46,8 @@ class PerfettoReader {
     std::uint64_t count;
   };
 
-  // Values without a place: packets and fields by their numbers, events that cutrace computed, and ends whose names no open
-  // slice has.
+  // What no event holds: packets and fields by their numbers, events that cutrace computed, and ends whose names no open slice
+  // has.
   enum class Left : std::uint8_t { kPacket, kTrackEvent, kGpuEvent, kComputed, kEnd };
   struct LeftOut {
     Left what;
@@ -57,14 +57,14 @@ class PerfettoReader {
 
   explicit PerfettoReader(EventScanner& events);
 
-  // Reads packets from position `at` on. Returns the position behind the last one: at the end, before an incomplete packet,
-  // behind a packet with compressed packets, which become `packed`, or when the scanner has `most` events. Throws
-  // protobuf::Damaged at bytes that are not a packet.
+  // Reads packets from position `at` on. Returns the position after the last one: at the end, before an incomplete packet, after a
+  // packet with compressed packets, which become `packed`, or when the scanner has `most` events. Throws protobuf::Damaged at
+  // bytes that are not a packet.
   std::size_t read(std::string_view data, std::size_t at, std::size_t most, std::vector<Packed>& packed);
   // Adds the events that still wait for a descriptor, and the open slices: the trace ends here.
   void finish();
 
-  // Whether a file that begins with these bytes is a trace.
+  // Whether a file that starts with these bytes is a trace.
   static bool begins(std::string_view head);
 
   // The losses since the last call.
@@ -135,14 +135,14 @@ class PerfettoReader {
     bool described = false;
     bool ready = false;  // whether its parents are described too
     std::vector<Open> open;
-    // The begins on top of `open` that came in a row, and the ends that came behind them and are not paired yet.
+    // The number of begins on top of `open` that came in a row, and the unpaired ends that came after them.
     std::size_t begins = 0;
     std::vector<End> ends;
-    // Ended slices in one that began with them and may end with them, the innermost first.
+    // Ended slices inside one that started with them and may end with them, the innermost first.
     std::vector<std::pair<Open, End>> inner;
   };
 
-  // Texts of interned data that are read.
+  // The kinds of strings of interned data that are read.
   enum Kind : std::uint8_t { kCategory, kName, kAnnotation, kStage, kString, kComputeArgument, kKinds };
 
   struct Kernel {
@@ -150,7 +150,7 @@ class PerfettoReader {
     Members arguments;
   };
 
-  // Interned data with one id. Texts and kernels are valid in one generation.
+  // Interned data with one id. Strings and kernels are valid in one generation.
   struct Interned {
     std::uint64_t generation = 0, process = 0;
     std::array<std::uint32_t, kKinds> texts{};
@@ -243,8 +243,8 @@ class PerfettoReader {
   std::pair<std::uint32_t, Value> annotation(Sequence& sequence, std::string_view data, unsigned depth);
   std::pair<std::uint32_t, Value> compute_argument(Sequence& sequence, std::string_view data);
   void add_compute_arguments(Sequence& sequence, Members& to, protobuf::Fields fields, std::uint64_t number);
-  // Whether the slices of tracks are in groups, each with its begins and then its ends in the order of the begins, as
-  // torch.profiler writes them. Its times are of the wall clock in place of BOOTTIME, and its tracks belong to no sequence.
+  // Whether slices of tracks come in groups, as torch.profiler writes them: the begins, then the ends in the order of the begins.
+  // The times of its traces are of the wall clock in place of BOOTTIME, and their tracks belong to no sequence.
   bool in_groups() const { return equal_clocks_ && tracks_of_no_sequence_; }
   static Value json_value(std::string text) { return {std::move(text), nullptr, nullptr}; }
   bool has_argument(const Arguments& arguments, std::string_view name);
@@ -271,11 +271,11 @@ class PerfettoReader {
   std::vector<Event> made_;                // the events of a packet
   Map<Sequence> sequences_;
   Map<Track> tracks_;
-  Map<std::uint32_t> processes_;           // names that no event has told
+  Map<std::uint32_t> processes_;           // names that no event has yet
   Map<std::vector<Waiting>> waiting_;      // by the id in the descriptor
   std::array<Wide, 64> clocks_{};          // differences to BOOTTIME
   bool has_realtime_ = false;
-  Map<bool> flows_;                        // flows that have begun
+  Map<bool> flows_;                        // flows that have started
   std::vector<std::string> devices_;
   Map<bool> gpu_processes_;
   GpuCounters inline_counters_;

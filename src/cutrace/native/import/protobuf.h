@@ -15,7 +15,7 @@ struct Damaged : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-// Reads a number of up to ten bytes and moves p behind it. False if it is longer, or cut off.
+// Reads a number of up to ten bytes and moves p after it. False if the number is longer, or cut off.
 inline bool read_varint(const char*& p, const char* end, std::uint64_t& value) {
   value = 0;
   for (unsigned shift = 0; p < end && shift < 70; shift += 7) {

@@ -21,9 +21,9 @@ enum class OpKind : std::uint8_t {
   kClose,
   kUnless,    // skips the next `skip` operations where the column holds the sentinel
   kGiven,     // bytes of a Blobs table that all events of a segment share
-  kInteger,       // the number in a column, as text
+  kInteger,       // the number in a column, in decimal
   kMicroseconds,  // nanoseconds in a column, as microseconds with three decimals
-  kReal,          // a double as the shortest text; null for NaN and infinities
+  kReal,          // a double in its shortest decimal form; null for NaN and infinities
   kMessage,       // replaces kOpen, kVarint, kClose; not in programs
 };
 

@@ -29,8 +29,8 @@ namespace {
 
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
-// Perfetto's importer drops slices nested deeper than 512. Instants inside the innermost slice need a level too, and those of
-// one time need a level each.
+// Perfetto's importer drops slices nested deeper than 512. Instants inside the innermost slice need a level too, and instants at
+// the same time need a level each.
 constexpr std::size_t kDeepest = 500, kDeepestInstant = 511;
 
 struct Entry {
@@ -41,15 +41,15 @@ struct Entry {
   std::uint16_t level : 12;  // among slices of equal times, outer ones have the lower level
   std::uint16_t inner_first : 1;  // of one level, the inner slices are the earlier rows, not the later ones
   std::uint16_t instant : 1;
-  std::uint16_t takes_level : 1;  // of an instant, whether viewers draw it inside those before it at its time
+  std::uint16_t takes_level : 1;  // of an instant, whether viewers draw it inside those that precede it at the same time
   std::uint16_t inside : 1;  // left out where no slice is open on the first lane
 };
 static_assert(sizeof(Entry) == 24);
 
 constexpr std::uint16_t kMostLevel = (1 << 12) - 1;
 
-// At the same time: longer slices first, because they enclose the shorter ones; instants last, inside all of them. The rest is
-// in the order in which it was added.
+// At the same time: longer slices first, because they enclose the shorter ones; instants last, inside all of them. Other entries
+// keep the order in which they were added.
 bool earlier(const Entry& a, const Entry& b) {
   if (a.start != b.start) return a.start < b.start;
   if (a.instant != b.instant) return b.instant;
@@ -102,7 +102,7 @@ class Tree {
   }
 
   std::size_t size_ = 1;
-  std::vector<Lane> nodes_ = std::vector<Lane>(2);  // the root is at 1, the lanes begin at size_
+  std::vector<Lane> nodes_ = std::vector<Lane>(2);  // the root is at 1, the lanes start at size_
 };
 
 struct Group {
@@ -129,7 +129,7 @@ struct Group {
     return lane;
   }
 
-  // The first lane with a level for an instant at a time, which rises.
+  // The first lane with a free level for an instant. Times must not decrease.
   std::size_t lane_of_instant(std::uint64_t time, bool takes_level) {
     if (!takes_level) return 0;
     if (time != instant_time) {
@@ -177,7 +177,7 @@ struct TrackEvent {
   bool ends_slice() const { return stream == kEnd; }
 };
 
-// Up to so many events for Python, as columns.
+// Events for Python, as columns; `most` is the largest number.
 struct Events {
   Array<std::uint16_t> programs;
   Array<std::uint32_t> rows, tracks;
@@ -373,8 +373,8 @@ class Lanes {
     std::size_t next, end;
   };
 
-  // The events of a window, group by group: the numbers of the groups, and of events and lanes of each, and the
-  // last lane with an instant. `first` is the earliest time.
+  // The events of a window, group by group. For each group: its number, its numbers of events and lanes, and its last lane with an
+  // instant. `first` is the earliest time.
   struct Window {
     std::vector<TrackEvent> events;
     std::vector<std::uint32_t> groups, counts, lanes, instant_lanes;

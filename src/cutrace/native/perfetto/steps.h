@@ -20,7 +20,7 @@
 namespace cutrace {
 
 inline constexpr std::size_t kDepthMax = 16;
-inline constexpr std::size_t kTextMax = 32;  // the largest text of a number
+inline constexpr std::size_t kTextMax = 32;  // the longest output of a number
 
 // The state of encoding one event.
 struct Progress {
@@ -159,7 +159,7 @@ struct Of {
     return std::isfinite(number) ? put_text(at, number) : std::copy_n("null", 4, at);
   }
 
-  // A message with one field, which three steps describe: kOpen, kVarint, kClose. Most arguments are such messages.
+  // A message with one field, which three steps describe: kOpen, kVarint, kClose. Most arguments are messages of this form.
   static std::uint8_t* message(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
     static_assert(sizeof(Op::tag) + kVarintMax < 128);  // so the length takes one byte
     std::uint8_t* const body = put_tag(at, *s) + 1;

@@ -14,11 +14,12 @@
 namespace cutrace {
 namespace {
 
-// So many times the cache: the cache does not always replace what is oldest.
+// The buffer is this many times the size of the cache, because the cache does not always replace its oldest lines.
 constexpr std::size_t kTimesTheCache = 2;
 constexpr unsigned kBlocks = 1024, kThreads = 256;
 
-// Reads `count` vectors of 16 bytes. It stores only what no sum of zeros can be, so that the compiler keeps the reads.
+// Reads `count` vectors of 16 bytes. It stores only a value that no sum of zeros can have. With that store the compiler keeps the
+// reads.
 constexpr char kSweep[] = R"(.version 6.0
 .target sm_70
 .address_size 64

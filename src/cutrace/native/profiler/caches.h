@@ -14,15 +14,15 @@ namespace cutrace {
 // As in the column `caches` of kernel_metrics.
 enum class Caches : std::uint8_t { unknown, flushed, kept };
 
-// Replaces the contents of the L2 cache of a context's device, by reading a buffer that is larger. What it leaves is clean, so
-// that nothing of it is written back later. The L1 caches need none of this: the GPU invalidates them when a kernel starts.
+// Replaces the contents of the L2 cache of a context's device by reading a larger buffer. The cache lines that it leaves are
+// clean, so that none is written back later. The L1 caches need no sweep: the GPU invalidates them when a kernel starts.
 class CacheSweep {
  public:
   explicit CacheSweep(CUcontext context) : context_(context) {}
   ~CacheSweep();
   CacheSweep(const CacheSweep&) = delete;
   CacheSweep& operator=(const CacheSweep&) = delete;
-  // Waits until it is done. CUDA's error when it failed; the first call takes memory.
+  // Waits until it is done. Returns CUDA's error on failure. The first call allocates memory.
   CUresult run();
 
  private:
@@ -35,10 +35,10 @@ class CacheSweep {
   std::size_t bytes_ = 0;
 };
 
-// The contents of a context's memory at one time, by CUPTI's library for checkpoints, which lies beside libcupti.
+// The contents of a context's memory at one time. CUPTI's library for checkpoints saves them; it lies next to libcupti.
 //
-// The library skips memory of kinds that it does not know, without an error. It is known to save that of cuMemAlloc(). So it is
-// not used once the program has made memory of other kinds.
+// The library skips memory of kinds that it does not know, without an error. It is known to save memory of cuMemAlloc(). So it is
+// not used once the program has allocated memory of other kinds.
 class Checkpoint {
  public:
   explicit Checkpoint(CUcontext context) : context_(context) {}
@@ -47,7 +47,7 @@ class Checkpoint {
   Checkpoint& operator=(const Checkpoint&) = delete;
   // Why it cannot be used, empty if it can.
   static std::string unavailable();
-  // Follows the calls that make such memory. The subscriber's callback must then call on_call().
+  // Follows the calls that allocate memory of other kinds. The subscriber's callback must then call on_call().
   static void watch_calls();
   static void on_call(CUpti_CallbackId id);
   // False, with a message in error(), when it failed.

@@ -1,7 +1,8 @@
 // libcutrace_profiler.so: counts hardware metrics of the launches in a plan, in the second run of `cutrace profile`.
 //
-// A line in <pid>.values has the number of a launch, its grid and block, the state of the caches, its kernel's name and its values. Launches into a
-// captured stream run nothing and are not counted. Kernels of graphs are not counted, because no launch call names them.
+// A line in <pid>.values has the number of a launch, its grid and block, the state of the caches, its kernel's name and its
+// values. Launches into a captured stream run nothing and are not counted. Kernels of graphs are not counted, because no launch
+// call names them.
 //
 // A plan of instructions has launches of one kernel. Its first consecutive launches are counted together. After the last one, or
 // when the process ends, the profiler writes their lines and the file <pid>.instructions: device, number of launches, function,
@@ -63,7 +64,7 @@ constexpr char kInterlocked[] =
     "Kernels that wait for work of other threads or processes, such as those of NCCL, cannot be counted: choose others "
     "(--kernel)";
 
-// The state of a thread between the begin and the end of its launch call.
+// The state of a thread between the start and the end of its launch call.
 struct Current {
   enum class Inside { no, with_others, alone } inside = Inside::no;
   Kernel* kernel = nullptr;
@@ -199,7 +200,7 @@ void Profiler::abandon_destroyed() {
 
 void Profiler::finish() {
   if (getpid() != pid_) return;  // a forked child
-  // A launch that never ends may be inside.
+  // Do not wait: a launch that never ends may be inside.
   if (!gate_.enter_alone({}, Gate::Clock::now())) return;
   end_stretch();
   gate_.leave_alone();
@@ -216,7 +217,7 @@ void Profiler::end_stretch() {
   write_instructions(stretch_lines_.size());
 }
 
-// Another kernel may have been counted.
+// Drops the stretch, because another kernel may have been counted.
 void Profiler::drop_stretch() {
   if (std::exchange(stretch_, nullptr) != nullptr) stretch_over_ = true;
 }
@@ -264,7 +265,7 @@ bool Profiler::enter_alone(const PlannedLaunch& launch, Gate::Clock::time_point 
   return false;
 }
 
-// Another launch no longer waits for this one, so what its counter counts is not its own.
+// Another launch no longer waits for this one, so the counter of this one also counts the work of the other.
 void Profiler::give_up(const PlannedLaunch& launch) {
   if (launch.kernel == nullptr) return;
   launch.kernel->cannot_be_alone.store(true);
@@ -277,7 +278,7 @@ void Profiler::end_if_overdue() {
   const BlockedSignals blocked;
   try {
     std::thread([this] {
-      constexpr int kAlone = 10;  // a launch that is in nobody's way has more time
+      constexpr int kAlone = 10;  // a launch that keeps no other one waiting has more time
       const PlannedLaunch launch = gate_.overdue(session.patience, kAlone * session.patience);
       const std::string sentence = "the program was ended, because " + launch.text() + " did not end while it was counted. " + kInterlocked;
       session.fail(sentence);
@@ -320,7 +321,7 @@ void Profiler::leave_alone(const Current& done, const LaunchCall& call, const CU
   gate_.leave_alone();
 }
 
-// The counter that has begun for a launch, null when there is none.
+// The counter that was started for a launch, null when there is none.
 ContextCounter* Profiler::begin(CUcontext context) {
   if (stretch_over_) return nullptr;
   ContextCounter* const counter = counter_of(context);

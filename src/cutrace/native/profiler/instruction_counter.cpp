@@ -64,7 +64,7 @@ bool InstructionCounter::read() {
     error_ = "CUPTI counted no instruction of the kernel";
     return false;
   }
-  // Space for both meanings of `instances`: of each metric, as documented, or of all.
+  // Space for both meanings of `instances`: the number for each metric, as documented, or for all metrics.
   const std::size_t most = instances * places_.size();
   std::vector<CUpti_SassMetrics_InstanceValue> values(records * most);
   std::vector<CUpti_SassMetrics_Data> data(records);

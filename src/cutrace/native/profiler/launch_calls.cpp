@@ -14,7 +14,7 @@ struct Arguments {
   void** extra;
 };
 
-// Those of cuLaunchKernelEx().
+// The arguments of cuLaunchKernelEx().
 struct ExtendedArguments {
   const CUlaunchConfig* config;
   CUfunction function;
@@ -55,7 +55,7 @@ CUresult extended_again(const void* arguments) {
   return call_driver<Call>(name, a.config, a.function, a.parameters, a.extra);
 }
 
-// Calls with the suffix _ptsz take the default stream of the thread for the legacy one.
+// Calls with the suffix _ptsz use the default stream of the thread instead of the legacy one.
 constexpr const char* kPlain = "cuLaunchKernel";
 constexpr const char* kPlainOfThread = "cuLaunchKernel_ptsz";
 constexpr const char* kCooperative = "cuLaunchCooperativeKernel";

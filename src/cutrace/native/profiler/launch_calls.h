@@ -1,4 +1,4 @@
-// The driver's calls that launch one kernel: what CUPTI's callbacks tell about them, and how to make them again.
+// The driver's calls that launch one kernel: what CUPTI's callbacks report about them, and how to make them again.
 #pragma once
 
 #include "../cuda/cupti_library.h"
@@ -27,7 +27,7 @@ extern const LaunchCall launch_calls[kLaunchCalls];
 
 // How a counted launch is made again. Valid until its callback returns.
 struct Replay {
-  std::function<bool()> start;  // false when other work may run, which a restored memory would undo
+  std::function<bool()> start;  // false when other work may run: restoring memory would undo that work
   std::function<CUresult()> again;
 };
 

@@ -1,7 +1,8 @@
-// The gate that launches pass in the second run of `cutrace profile`: many together, or one alone, which is counted.
+// The gate that launches pass in the second run of `cutrace profile`: many together, or one alone that is counted.
 //
-// It is fair: a launch that wants to be alone keeps later ones out until it had its turn, and then those go first that waited
-// for it. A wait ends at a deadline, because a counted kernel may wait for the kernel of a launch that waits for it.
+// It is fair: a launch that wants to be alone keeps later ones out until it has had its turn. Then the launches that waited
+// meanwhile go first. A wait ends at a deadline, because a counted kernel may wait for the kernel of a launch that waits at the
+// gate.
 #pragma once
 
 #include <chrono>
@@ -18,8 +19,8 @@ class LaunchGate {
   using Clock = std::chrono::steady_clock;
   using Duration = std::chrono::milliseconds;
 
-  // Waits while another launch is alone or waits to be. At the deadline it enters all the same, unless that launch is replayed.
-  // Returns the launch that is no longer alone because of that, the first time.
+  // Waits while another launch is alone or waits to be. At the deadline it enters anyway, unless that launch is being replayed.
+  // The first launch that does so returns the launch that is no longer alone; others return nullopt.
   std::optional<Launch> enter(Clock::time_point deadline) {
     std::unique_lock lock(mutex_);
     const std::uint64_t arrived = turn_;
@@ -55,14 +56,14 @@ class LaunchGate {
     return free;
   }
 
-  // Keeps others out until the launch that entered alone leaves, since what they write would be undone with the memory that is
-  // restored. False when one of them is there already.
+  // Keeps others out until the launch that entered alone leaves, because restoring memory would undo what they write. False when
+  // another launch is inside already.
   bool start_replaying() {
     const std::lock_guard lock(mutex_);
     return replays_ = !disturbed_;
   }
 
-  // Whether the launch that entered alone still is.
+  // Whether the launch that entered alone is still alone.
   bool undisturbed() {
     const std::lock_guard lock(mutex_);
     return !disturbed_;
@@ -77,7 +78,7 @@ class LaunchGate {
     changed_.notify_all();
   }
 
-  // Waits for a launch that is alone for longer than `longest`, or is there `patience` after it was disturbed.
+  // Waits until a launch is alone for longer than `longest`, or is inside for longer than `patience` after it was disturbed.
   Launch overdue(Duration patience, Duration longest) {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -94,7 +95,7 @@ class LaunchGate {
   std::uint64_t turn_ = 0;  // how many launches have been alone
   unsigned inside_ = 0;
   unsigned waiting_ = 0;
-  unsigned first_ = 0;  // of those who wait or just did: they enter before the next launch is alone
+  unsigned first_ = 0;  // launches that waited for the last turn and have not entered: they enter before the next launch is alone
   unsigned wanting_alone_ = 0;
   std::optional<Launch> alone_;
   bool replays_ = false;

@@ -30,7 +30,7 @@ class RangeCounting {
  public:
   RangeCounting();
   void load_cupti();
-  // True when a counted range begins. end() must be called at its end.
+  // True when a counted range starts. end() must be called at its end.
   bool begin(const nvtx::Event& e);
   void end();
   // Around fork(): a child counts its own ranges and drops the open range of its parent.
@@ -44,7 +44,7 @@ class RangeCounting {
   std::map<std::string, std::map<std::string, Named, std::less<>>, std::less<>> domains_;  // by domain, then by name
   std::atomic<bool> ready_{false};
   std::mutex mutex_;  // protects the members below
-  std::size_t left_ = 0;  // ranges that have not begun yet
+  std::size_t left_ = 0;  // ranges that have not started yet
   std::map<CUcontext, std::unique_ptr<RangeProfiler>> profilers_;
   // The range that is counted now: the GPU counts one at a time.
   struct Open {
@@ -116,7 +116,7 @@ std::string RangeCounting::open(std::size_t range) {
   if (fresh) profiler = std::make_unique<RangeProfiler>(context, RangeProfiler::Of::range);
   if ((fresh && !profiler->open()) || !profiler->begin()) {
     const std::string why = profiler->error();
-    profilers_.erase(context);  // the next range has a new one, which has not begun
+    profilers_.erase(context);  // the next range gets a new profiler
     return why;
   }
   open_ = {profiler.get(), context, range};

@@ -90,7 +90,7 @@ bool RangeProfiler::enable() {
   return true;
 }
 
-// Before each launch or range: the program may have got memory since that cannot be restored.
+// Called before each launch or range, because the program may have allocated memory that cannot be restored.
 void RangeProfiler::choose_replay() {
   std::string why_kept;
   if (of_ == Of::kernel && passes_ > 1 && !cupti_flushes_ && session.flushes_caches) why_kept = Checkpoint::unavailable();
@@ -164,8 +164,8 @@ bool RangeProfiler::start_first_pass() {
   return start_flushed();
 }
 
-// The program goes on with the memory that the last pass leaves, so each pass starts with the memory of the first one, and
-// the launch is made again also where it cannot be counted.
+// The program goes on with the memory that the last pass leaves. So each pass starts with the memory of the first one, and the
+// launch is made again even if it cannot be counted.
 bool RangeProfiler::further_pass(const Replay& replay, bool& all_passes) {
   const OwnCalls own;
   if (!memory_.restore()) {

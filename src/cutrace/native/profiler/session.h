@@ -1,6 +1,6 @@
 // What the two ways of counting in the second run of `cutrace profile` share: the plan, CUPTI, and the file with the values.
 //
-// CUTRACE_PROFILE names a folder with the file `plan` of null-terminated texts:
+// CUTRACE_PROFILE names a folder with the file `plan` of null-terminated strings:
 //
 //   the libcupti to load when the program has loaded none; may be empty
 //   the subject: "launches", "instructions" or "ranges"
@@ -53,11 +53,11 @@ struct Session {
   Session();  // reads the plan; without one there is no subject
   // Loads CUPTI and subscribes. On failure returns false and writes a message for `cutrace profile`.
   bool subscribe(CUpti_CallbackFunc callback, void* self);
-  // Appends a line to <pid>.values, and values as fields of it.
+  // Appends a line to <pid>.values, with `values` as its last fields.
   void write(std::string line, const std::vector<double>& values = {}) const;
   void fail(const std::string& message) const { write("error\t" + message); }
 
-  // Follows the captures of streams. The subscriber's callback must then call captures.on_callback().
+  // Follows stream captures. The subscriber's callback must then call captures.on_callback().
   void watch_captures() {
     callbacks.add(captures);
     callbacks.open(cupti, subscriber);

@@ -124,7 +124,7 @@ class Calls {
     nb::gil_scoped_release release;
     const auto earlier = [](const Cursor& a, const Cursor& b) { return a.start() < b.start(); };
     while (!cursors.empty()) {
-      // Take the rows of the part that is first, up to the start of the part that is second.
+      // Take the rows of the part that starts first, up to the start of the part that starts second.
       std::iter_swap(cursors.begin(), std::min_element(cursors.begin(), cursors.end(), earlier));
       const auto second = std::min_element(cursors.begin() + 1, cursors.end(), earlier);
       const std::uint64_t until = second == cursors.end() ? UINT64_MAX : second->start();

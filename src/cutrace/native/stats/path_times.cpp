@@ -109,11 +109,11 @@ class PathTimes {
   static constexpr std::size_t kDeepest = 256;
   static constexpr unsigned kNodeBits = 17;
   static constexpr std::size_t kMostNodes = 1 << kNodeBits;
-  // The latest changes of a thread that are kept. Work that begins later than this many changes after its launch counts as
+  // The latest changes of a thread that are kept. Work that starts later than this many changes after its launch counts as
   // launched outside of all ranges.
   static constexpr std::size_t kKept = 1 << 17;
 
-  // Nested ranges of a thread with their domains, as the innermost one and the number of those around it, and their path.
+  // Nested ranges of a thread: the label and domain of the innermost one, the number of the stack around it, and the path.
   struct Stack {
     std::uint32_t parent = 0, label = 0, domain = 0, node = 0;
   };
@@ -142,7 +142,7 @@ class PathTimes {
     thread.open.push_back(range);
   }
 
-  // Like child(), of stacks.
+  // Like child(), for stacks.
   std::uint32_t inner(std::uint32_t parent, std::uint32_t label, std::uint32_t domain) {
     const auto same = [&](std::uint32_t number) {
       const Stack& stack = stacks_[number + 1];
@@ -158,7 +158,7 @@ class PathTimes {
     return stack_numbers_.add(hash, same, keep) + 1;
   }
 
-  // Beyond the limit, times count for the parent.
+  // Beyond the limit, times count towards the parent.
   std::uint32_t child(std::uint32_t parent, std::uint32_t label) {
     const auto same = [&](std::uint32_t number) {
       return nodes_[number + 1].parent == parent && nodes_[number + 1].label == label;
@@ -190,7 +190,7 @@ class PathTimes {
     return node;
   }
 
-  // Below a path, the ranges of a stack: all, or those of some domains. `part` is a number of these domains.
+  // The path of a stack's ranges below another path: all ranges, or those of some domains. `part` identifies these domains.
   std::uint32_t below(std::uint32_t path, std::uint32_t stack, std::uint64_t part, const std::vector<std::uint32_t>* domains) {
     if (stack == 0) return path;
     if (path == 0 && domains == nullptr) return stacks_[stack].node;
@@ -260,7 +260,7 @@ class PathTimes {
   std::vector<Node> nodes_ = std::vector<Node>(1);  // the first one is the root
   Table numbers_;                                   // of the nodes but the root
   Map<Thread> threads_;
-  // Those of the process.
+  // The stacks of the process.
   std::vector<Stack> stacks_ = std::vector<Stack>(1);  // the first one is empty
   Table stack_numbers_;                                // of the others
   Map<std::uint32_t> adopted_;                         // results of below() by its arguments

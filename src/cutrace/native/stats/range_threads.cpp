@@ -73,7 +73,8 @@ class RangeThreads {
     bool open_before = false;          // whether a range is open before the first of these times
     std::size_t latest = 0;            // the changes before the time of the previous search
   };
-  // From a time on, the number of threads with an open range, and the sum of their indices: the index of a single one.
+  // From a time on, the number of threads with an open range, and the sum of their indices. If there is one thread, the sum is its
+  // index.
   struct Point {
     std::uint64_t time;
     std::uint64_t threads, indices;
@@ -125,7 +126,8 @@ class RangeThreads {
     }
   }
 
-  // The number of elements up to a time. `latest` is the result of the previous search, because times are near each other.
+  // The number of elements up to a time. `latest` is the result of the previous search, because searches ask for times near each
+  // other.
   template <typename Element, typename Time>
   static std::size_t until(const std::vector<Element>& elements, std::size_t& latest, std::uint64_t time, const Time& time_of) {
     const bool begins = latest == 0 || time_of(elements[latest - 1]) <= time;

@@ -321,7 +321,7 @@ std::uint64_t CuptiSource::take_dropped() {
   return dropped_.exchange(0);
 }
 
-// Records dropped after the last flush do not count: CUPTI gets no more buffers then.
+// Records dropped after the last flush do not count, because CUPTI gets no buffers then.
 void CuptiSource::count_last_dropped() {
   counts_dropped_.store(false);
   count_dropped();

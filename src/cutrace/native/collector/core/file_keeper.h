@@ -36,7 +36,7 @@ class FileKeeper {
   virtual void after_write() {}
   // After each round of the writer.
   virtual void round() {}
-  // The thread that ends the recording, when it begins to do so.
+  // The thread that ends the recording, before it does so.
   virtual void stopping() {}
   // All records are read. The last file is not complete yet.
   virtual void end(bool at_exit) = 0;

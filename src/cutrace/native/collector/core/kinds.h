@@ -136,7 +136,7 @@ class Enabler final : public CallbackHandler {
   Callbacks* callbacks_ = nullptr;
   EnabledKinds enabled_;  // written by enable(), then by the thread that left State::waiting; others read it once settled
   KindSet deferred_ = 0;
-  std::vector<WatchedCall> calls_;  // filled once a process, before CUPTI calls back
+  std::vector<WatchedCall> calls_;  // filled once per process, before CUPTI calls back
   bool graph_nodes_ = true;
   // For a recording of windows, which may enable and disable its kinds many times.
   bool holds_ = false;
@@ -148,7 +148,7 @@ class Enabler final : public CallbackHandler {
   std::vector<Refusal> refused_;  // of the latest window if holds_; both under refused_mutex_
   std::atomic<bool> without_memory_{false};
   std::atomic<bool> context_made_{false};
-  std::atomic<bool> work_waits_{false};  // a call that submits work began before there was a context
+  std::atomic<bool> work_waits_{false};  // a call that submits work started before there was a context
   std::atomic<State> state_{State::settled};
   std::atomic<pthread_t> enabling_thread_{};
 };

@@ -152,7 +152,7 @@ Outcome Recording::submit(const SharedRequest& request, const std::string& what,
   requests_.splice(requests_.end(), added);
   flusher_wake.signal();
   bool done = changed_.wait_for(lock, patience, answered);
-  // A request that the writer has begun waits only for the disk.
+  // A request that the writer has started waits only for the disk.
   if (!done && request->stage == Stage::begun) done = changed_.wait_for(lock, patience, answered);
   if (done) {
     if (request->outcome != Outcome::failed || !request->error.empty()) error = request->error;

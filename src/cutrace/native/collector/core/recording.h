@@ -77,7 +77,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
   std::string_view stop(bool at_exit);
 
   bool uses_cupti() const { return writer_.uses_cupti(); }
-  // Waits until attach_cupti() is over, if it has begun.
+  // Waits until attach_cupti() is over, if it has started.
   void wait_for_attach();
   // Whether the recording ends because the program exits.
   bool is_exiting();

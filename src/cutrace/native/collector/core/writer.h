@@ -64,7 +64,7 @@ class Writer {
   Capture& capture() { return capture_; }
   std::uint64_t started_at() const { return started_; }
   std::uint64_t file_began_at() const { return file_began_; }
-  // When the last drain began.
+  // When the last drain started.
   std::uint64_t drained_at() const { return drained_; }
   // Counts the records that CUPTI has dropped so far.
   void count_dropped();
@@ -110,7 +110,7 @@ class Writer {
   bool process_missing_ = false;       // a process block could not be written: the next one has all members
   std::uint64_t next_names_ = 0;
   std::uint64_t next_clock_ = 0;
-  std::uint64_t drained_ = 0;          // when the last drain began
+  std::uint64_t drained_ = 0;          // when the last drain started
   std::uint64_t file_began_;
   std::uint64_t discarded_counted_ = 0;  // buffers that the writer could not read
   std::uint64_t refused_buffers_;      // refused requests of CUPTI, counted so far

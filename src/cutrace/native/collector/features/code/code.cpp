@@ -258,7 +258,7 @@ void Code::exit(Effect effect, const void* const* parameters, std::uint32_t corr
     case Effect::finds_from_kernel: functions_.found_from(made(), parameters[1], modules); break;
     case Effect::launches:
     case Effect::launches_extended: {
-      // A kernel of a library can be loaded by its first launch. Its code was not known when the launch began.
+      // The first launch of a library's kernel can load the kernel. Its code was not known when the launch started.
       if (modules.empty()) return;
       const void* const function = parameters[effect == Effect::launches ? 0 : 1];
       functions_.launched(function, modules);

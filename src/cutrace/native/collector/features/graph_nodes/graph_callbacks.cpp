@@ -7,7 +7,7 @@ namespace {
 
 constexpr KindSet kInGraphs = bit(Kind::kernel) | bit(Kind::memcpy) | bit(Kind::memset);
 
-// Replays make no such callback.
+// Replays of a graph make none of these callbacks.
 constexpr CUpti_CallbackId kWatched[] = {
     CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED, CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED};
 

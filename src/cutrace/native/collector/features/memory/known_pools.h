@@ -22,7 +22,7 @@ inline constexpr std::uint8_t kImportedPool = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_IM
 // A call that has used a pool.
 struct PoolUse {
   std::uint64_t handle = 0;
-  std::uint64_t base = 0;   // where the pool starts, as far as this call tells
+  std::uint64_t base = 0;   // where the pool starts, if this call shows it
   std::uint32_t ended = 0;  // KnownPools::ended() when the pool certainly lived
   std::uint16_t device = 0;
   std::uint8_t type = 0;
@@ -78,7 +78,7 @@ class KnownPools {
   bool may_ask(const Live& pool) const;
   std::optional<rows::MemoryPools> shrunk(Live& pool);
 
-  std::mutex mutex_;  // also held while the driver is asked, and while a pool begins to end
+  std::mutex mutex_;  // also held while the driver is asked, and while a pool starts to end
   LiveMemory pools_;  // Space::pool and Space::pool_base
   std::atomic<std::size_t> memory_{0};
   std::atomic<std::uint32_t> ended_{0};

@@ -543,7 +543,7 @@ class MemoryFeature final : public Feature {
 
   // ---- pools ----
 
-  // Where the pool of this memory starts, as far as the driver tells: the memory that a new pool gives first is at its start.
+  // Where the pool of this memory starts, if the driver reports it. The memory that a new pool gives first is at its start.
   static std::uint64_t base_of(std::uint64_t address, const PointerInfo& info) { return info.mapping != 0 ? info.mapping : address; }
 
   // The base address of a pool, which stands for it in rows.

@@ -121,7 +121,7 @@ bool Newest::rotate(std::string& error) {
 // exceed max_size together with the current file.
 void Newest::keep_newest() {
   const std::uint64_t now = now_ns(), window = options_.last_ms * 1'000'000, room = options_.max_size;
-  // What precedes a moment is kept until its dump begins.
+  // Rows before a moment are kept until its dump starts.
   const std::uint64_t newest = triggers_.moment() != 0 ? std::min(now, triggers_.moment()) : now;
   const bool old = window != 0 && now - writer_.file_began_at() >= window / kParts && capture().events() != 0;
   std::string error;

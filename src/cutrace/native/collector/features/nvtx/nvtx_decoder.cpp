@@ -203,7 +203,7 @@ void NvtxDecoder::graph_node(Thread& thread, const EventHeader& header, std::uin
   capture_.graph_nodes().created(node, known ? header.time : 0, id_of_thread, known ? *thread.ranges : std::string());
 }
 
-// The names of the ranges that a thread has begun and that are open, outermost first, as a JSON array; "" for none. As for
+// The names of the ranges that a thread has started and that are open, outermost first, as a JSON array; "" for none. As for
 // launches, ranges of both styles and of all domains count. nullopt when one of them may have ended.
 std::optional<std::string> NvtxDecoder::open_ranges(const Stacks& stacks, std::uint32_t thread) const {
   std::vector<const OpenRange*> open;

@@ -58,7 +58,7 @@ void set_unit(PayloadField& field) {
   }
 }
 
-// An offset may be narrower than a pointer. Its size is not registered, but the next entry tells how much space it has.
+// An offset may be narrower than a pointer. Its size is not registered, but the next entry shows how much space it has.
 void narrow_offset(PayloadField& field, std::size_t next) {
   if (!field.is_offset() || field.place == kVaries || next <= field.place || next - field.place >= kPointer) return;
   for (field.slot = kPointer; field.slot > next - field.place;) field.slot /= 2;
@@ -72,7 +72,7 @@ std::size_t size_in_place(const PayloadField& field) {
   return field.array() == 0 && !field.is_string() ? field.unit : kVaries;
 }
 
-// Computes the places of the fields, as far as they are the same in each payload.
+// Computes the places of the fields that are the same in each payload.
 void lay_out(PayloadType& type) {
   type.complete = true;
   type.has_pointers = false;

@@ -38,7 +38,7 @@ struct PayloadBytes {
   }
   // An integer of 1, 2, 4 or 8 bytes; a negative one is 0.
   bool read_count(std::size_t at, std::size_t bytes, bool is_signed, std::uint64_t& value) const;
-  // The product of some such integers, bounded.
+  // The product of several of these integers, bounded.
   std::uint64_t product(std::size_t at, std::size_t bytes, std::size_t numbers, bool is_signed) const;
   // The number of units before one that is zero, or before the end.
   std::size_t terminated(std::size_t at, std::size_t unit) const;
@@ -96,7 +96,7 @@ class FieldWalk {
   const std::uint64_t selected_;
   std::size_t index_ = 0;
   std::size_t unknown_ = 0;
-  std::array<std::size_t, 64> places_;  // of the first fields, as far as they were visited
+  std::array<std::size_t, 64> places_;  // of the first fields, if they were visited
 };
 
 }  // namespace cutrace::nvtx

@@ -23,7 +23,7 @@ constexpr CUpti_CallbackId kWatched[] = {
     CUPTI_CBID_RESOURCE_CONTEXT_CREATED, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, CUPTI_CBID_RESOURCE_MODULE_LOADED,
     CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING};
 
-// CUPTI's parameters begin with their size and a null pointer.
+// CUPTI's parameters start with their size and a null pointer.
 template <typename Params>
 Params params(CUcontext context) {
   Params made{};

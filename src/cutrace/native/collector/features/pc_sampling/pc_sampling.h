@@ -1,6 +1,6 @@
 // PC samples: the instructions of warps, and their stall reasons.
 //
-// Kernels still run concurrently (continuous mode). Sampling of a context begins after its activity kinds are enabled, because
+// Kernels still run concurrently (continuous mode). Sampling of a context starts after its activity kinds are enabled, because
 // CUPTI 13.0 refuses to record kernels of a context that it already samples.
 #pragma once
 

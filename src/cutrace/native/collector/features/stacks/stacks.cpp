@@ -194,7 +194,7 @@ class StacksFeature final : public Feature {
     begin();
   }
 
-  // Takes no more stacks. The callbacks stay.
+  // Stops taking stacks. The callbacks stay.
   void end() {
     calls_ = 0;
     if (!wanted_.exchange(false)) return;

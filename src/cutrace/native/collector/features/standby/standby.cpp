@@ -43,7 +43,7 @@ std::atomic<bool> cuda_used{false};
 std::uint64_t unix_time() { return read_clock(CLOCK_REALTIME); }
 void pause(unsigned milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
 
-// When this process began, in ticks since the boot: with the pid it identifies a process. "" without /proc.
+// When this process started, in ticks since the boot: with the pid it identifies a process. "" without /proc.
 std::string start_time() {
   std::array<char, 1024> text{};
   const int fd = ::open("/proc/self/stat", O_RDONLY | O_CLOEXEC);

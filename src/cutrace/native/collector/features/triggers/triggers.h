@@ -1,7 +1,7 @@
 // Decides when a recording of the newest rows writes a dump by itself. Writer thread only.
 //
-// The decoders report ranges, GPU work and changes of memory. The writer asks whether a dump is due and begins it. All times
-// are those of events, so the class has no clock. Its memory does not depend on the number of events.
+// The decoders report ranges, GPU work and changes of memory. The writer asks whether a dump is due and starts it. All times are
+// those of events, so the class has no clock. Its memory does not depend on the number of events.
 #pragma once
 
 #include <algorithm>
