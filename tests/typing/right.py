@@ -1,4 +1,4 @@
-"""Correct uses of every public name of cutrace. mypy reads this file; nothing runs it."""
+"""Correct uses of every public name of cutrace. mypy and basedpyright read this file; nothing runs it."""
 
 from __future__ import annotations
 

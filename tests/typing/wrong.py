@@ -1,4 +1,5 @@
-"""Wrong uses of cutrace. mypy reads this file; nothing runs it. Each line has the error that mypy must report."""
+"""Wrong uses of cutrace. mypy and basedpyright read this file; nothing runs it. Each line has the error
+that mypy must report. basedpyright must report an error there, too."""
 
 from __future__ import annotations
 
