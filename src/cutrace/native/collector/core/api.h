@@ -16,7 +16,7 @@ struct cutrace_stats {
   uint64_t size; /* bytes of this struct that are filled */
   uint64_t rows_written;
   uint64_t bytes_written;
-  uint64_t buffers_requested; /* since the process began, like buffers_completed */
+  uint64_t buffers_requested; /* since the process started, like buffers_completed */
   uint64_t buffers_completed;
   uint64_t records_dropped;   /* by CUPTI */
   uint64_t records_discarded; /* at the memory limit */
@@ -31,7 +31,7 @@ struct cutrace_stats {
 CUTRACE_EXPORT int cutrace_start(const char* options);
 /* Ends the recording and completes the file. */
 CUTRACE_EXPORT int cutrace_stop(void);
-/* Does what happens at exit(), for a process that will end without the exit handlers of C. */
+/* Does what the exit handler does, for a process that will end without the exit handlers of C. */
 CUTRACE_EXPORT void cutrace_exit(void);
 /* Writes all complete records. */
 CUTRACE_EXPORT int cutrace_flush(void);
@@ -40,29 +40,30 @@ CUTRACE_EXPORT int cutrace_flush(void);
 CUTRACE_EXPORT int cutrace_synchronize(void);
 /* Completes the file with all complete records, moves it to `path` (on the same file system) and goes on in a new file.
  * 0: `path` is a complete capture. 1: the program did nothing since the last cut, apart from cutrace_mark(); no file is
- * written, and the recording goes on in the old one. Negative: the cut failed, and the recording goes on. */
+ * written, and the recording goes on in the old file. Negative: the cut failed, and the recording goes on. */
 CUTRACE_EXPORT int cutrace_cut(const char* path);
 /* Writes the rows of a recording that keeps only its newest rows (last_ms, rotate) to `path`, as a capture; replaces the
  * file. 0: done. 1: nothing is recorded yet. Negative: the dump failed. The recording goes on in any case. */
 CUTRACE_EXPORT int cutrace_dump(const char* path);
-/* Records the Python stacks of calls of these groups ("sync", "alloc", "copy", "launch", separated by commas) from now on, also
- * when the recording, or its use of CUPTI, starts later; "" ends that. The recording needs the option stacks=later. */
+/* Records the Python stacks of calls of these groups from now on: "sync", "alloc", "copy", "launch", separated by commas. It also
+ * applies when the recording, or its use of CUPTI, starts later. "" ends that. The recording needs the option stacks=later. */
 CUTRACE_EXPORT int cutrace_stacks(const char* calls);
 /* Adds a mark to the capture. */
 CUTRACE_EXPORT int cutrace_mark(const char* text);
-/* Begins and ends a range of the calling thread, in the default domain of NVTX. They nest apart from ranges of NVTX, so that a
- * push or pop of the program in between ends another range of the program only. Nothing while no recording runs. */
+/* Starts and ends a range of the calling thread, in the default domain of NVTX. These ranges have a stack of their own. So a pop
+ * of the program in between ends only a range of the program. They do nothing while no recording runs. */
 CUTRACE_EXPORT void cutrace_range_push(const char* name);
 CUTRACE_EXPORT void cutrace_range_pop(void);
-/* For collect/annotate.py. number -1: it is in place; else the name of this number in `annotate` has a range. */
+/* For collect/annotate.py. number -1: its hooks are in place; else the name with this number in `annotate` has a range. */
 CUTRACE_EXPORT void cutrace_annotated(int number);
 /* Adds a sentence to the notes of the recording. */
 CUTRACE_EXPORT void cutrace_note(const char* sentence);
 /* A Py_tracefunc for Python before 3.12, whose first argument is a callable (annotate.h). */
 CUTRACE_EXPORT int cutrace_python_profile(void* handler, void* frame, int what, void* argument);
-/* Sets it for all threads, with Python's lock held. NULL: they remove it themselves. May set a Python exception. */
+/* Sets cutrace_python_profile() for all threads. The caller holds Python's lock. NULL: each thread removes it at its next event.
+ * May set a Python exception. */
 CUTRACE_EXPORT void cutrace_python_profile_all(void* handler);
-/* The capture's clock, nanoseconds of CLOCK_BOOTTIME. */
+/* The time on the capture's clock: nanoseconds of CLOCK_BOOTTIME. */
 CUTRACE_EXPORT uint64_t cutrace_now(void);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow" /* a struct and a function of one name, as in stat(2) */

@@ -262,7 +262,8 @@ bool CuptiSource::detach(bool at_exit, bool synchronize, void* context, const st
   for (Feature* const feature : features()) feature->detach(at_exit);
   enabler_.settle();
   flush_all(0);
-  // At exit the driver's own exit handler may have run before: flushing is safe then, disabling a kind crashes in CUPTI 13.0.
+  // At exit the driver's own exit handler may have run already. Flushing is safe even then; disabling a kind crashes in CUPTI
+  // 13.0.
   if (!at_exit) enabler_.disable();
   pool_.end_recording();
   take_back_buffers(at_exit);
@@ -290,7 +291,7 @@ bool CuptiSource::suspend(bool wait, void* context) {
   return waited;
 }
 
-// Buffers that CUPTI does not return are counted as lost by the writer. False when it had to wait for them.
+// The writer counts buffers that CUPTI does not return as lost. False when this had to wait for buffers.
 bool CuptiSource::take_back_buffers(bool at_exit) {
   // A forced flush returns running kernels without an end time. CUPTI does not return them again, nor to other tools. So force a
   // flush only when nothing can follow and CUPTI is not shared.

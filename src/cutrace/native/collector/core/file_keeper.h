@@ -31,7 +31,7 @@ class FileKeeper {
   virtual void begin() {}
   // The rows of a buffer are in the tables.
   virtual void buffer_read() {}
-  // Around the writing of the tables.
+  // Before and after the tables are written.
   virtual void before_write() {}
   virtual void after_write() {}
   // After each round of the writer.

@@ -237,7 +237,7 @@ class BufferPool {
   static constexpr std::uint64_t kNoEnd = ~std::uint64_t{0};
   struct Buffer {
     std::atomic<std::size_t> valid{kFree};
-    std::atomic<std::uint64_t> number{0};  // of the request that got the buffer, counting up
+    std::atomic<std::uint64_t> number{0};  // number of the request that got the buffer, counting up
     std::atomic<std::uint64_t> requested_at{0};
   };
 

@@ -30,7 +30,7 @@ struct ProcessState {
   struct cutrace_stats last_stats {};    // of the recording that ended last
   std::vector<std::string> last_notes;   // of the recording that ended last
   const char* inherited = nullptr;       // in a forked child: options of the parent's recording
-  std::atomic<bool> handlers{false};     // those of fork and exit are installed
+  std::atomic<bool> handlers{false};     // the handlers of fork and exit are installed
 };
 
 // Never destroyed: threads of the program may still call in while the process exits. Constructed when the library is

@@ -144,7 +144,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
   std::condition_variable changed_;  // callers wait for answers, stop() for the threads, the flusher for attach_cupti()
   std::atomic<State> state_{State::recording};  // changed under mutex_
   enum class Attach : std::uint8_t { none, trying, tried } attach_ = Attach::none;
-  bool tick_ = false;         // a periodic flush is done
+  bool tick_ = false;         // a periodic flush was done
   std::string_view failure_;  // why the recording failed
   bool at_exit_ = false;      // argument of stop()
   void* context_ = nullptr;   // of the caller of stop(), to wait for

@@ -16,7 +16,7 @@
 namespace cutrace::annotate {
 namespace {
 
-// About the recording that started last. Without a lock: a fork could leave it locked in the child.
+// About the recording that started last. They have no lock, because a fork could leave it locked in the child.
 std::atomic<std::uint64_t> names_matched{0};
 std::atomic<bool> is_in_place{false};
 std::atomic<bool> has_run{false};  // the file was tried

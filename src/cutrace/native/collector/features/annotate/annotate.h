@@ -14,7 +14,7 @@ namespace cutrace::annotate {
 void begin(const Options& options, Notes& notes);
 // Asks the interpreter to remove the hooks, except at exit. The process block gets the names that had a range.
 void end(const Options& options, Notes& notes, bool at_exit) noexcept;
-// Calls of the file: its hooks are in place; the name with this number has a range.
+// The file calls these: its hooks are in place; the name with this number has a range.
 void in_place();
 void matched(unsigned number);
 

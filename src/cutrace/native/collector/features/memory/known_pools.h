@@ -32,7 +32,7 @@ struct PoolUse {
 struct SeenPool {
   std::uint64_t base = 0;
   bool unlisted = false;                      // there was no room for it
-  std::optional<rows::MemoryPools> created;   // it is seen for the first time
+  std::optional<rows::MemoryPools> created;   // set if it is seen for the first time
 };
 
 // Rows have no time and no correlation id yet. No function may be called in a callback about a resource, except context_ends().
@@ -41,7 +41,7 @@ class KnownPools {
   // Forgets everything. From now on at most `limit` bytes are taken.
   void reset(std::size_t limit);
   std::size_t memory() const { return memory_.load(std::memory_order_relaxed); }
-  // The number of pools that have started to end.
+  // The number of pools whose destruction has started.
   std::uint32_t ended() const { return ended_.load(); }
 
   // Returns what identifies a pool in rows: its base address. It is the base that was found first, because a pool grows by
@@ -78,7 +78,7 @@ class KnownPools {
   bool may_ask(const Live& pool) const;
   std::optional<rows::MemoryPools> shrunk(Live& pool);
 
-  std::mutex mutex_;  // also held while the driver is asked, and while a pool starts to end
+  std::mutex mutex_;  // also held while the driver is asked, and while the destruction of a pool starts
   LiveMemory pools_;  // Space::pool and Space::pool_base
   std::atomic<std::size_t> memory_{0};
   std::atomic<std::uint32_t> ended_{0};

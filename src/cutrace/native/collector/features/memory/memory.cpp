@@ -267,7 +267,7 @@ class MemoryFeature final : public Feature {
     if (!entered) enter(call, data, recording);  // the callback was enabled in the middle of the call
     switch (call.effect) {
       case Effect::release:
-        // The driver has accepted the stream, so it may be asked about it. A captured call only makes a node of a graph.
+        // The driver has accepted the stream, so the driver may be asked about it. A captured call only makes a node of a graph.
         good && !(now.request.asynchronous && is_captured(now.request.stream)) ? end_release(data, now) : undo_release(now);
         break;
       case Effect::release_physical:

@@ -62,7 +62,7 @@ bool freed_host(const void* parameters, MemoryRequest& request) {
   return request.address != 0;
 }
 
-// Memory that the program has, and that the driver pins. It is in a space of its own, because no call frees it.
+// Memory of the program that the driver pins. It is in a space of its own, because no call frees it.
 template <typename Parameters>
 bool registered_host(const void* parameters, MemoryRequest& request) {
   const auto& p = *static_cast<const Parameters*>(parameters);

@@ -7,7 +7,7 @@
 namespace cutrace {
 namespace {
 
-// Where variables lie: those that are zero at first, those with values, those in constant memory.
+// The sections of variables: initially zero, with other initial values, and in constant memory.
 constexpr std::array<std::string_view, 3> kSections = {".nv.global", ".nv.global.init", ".nv.constant3"};
 
 }  // namespace

@@ -101,7 +101,7 @@ class KernelNames final : public Feature {
   bool missed_a_node() const { return missed_node_.load(std::memory_order_relaxed); }
 
  private:
-  // What a call has to do with names.
+  // The effect of a call on names.
   enum class Effect : std::uint8_t { none, launches, adds_node, sets_node, sets_exec_node, updates_exec };
   static Effect effect_of(std::string_view name);
   void watch_calls();

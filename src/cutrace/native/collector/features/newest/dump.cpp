@@ -22,7 +22,7 @@
 namespace cutrace {
 namespace {
 
-// The most files that are held open for dumps that have not come to them yet. Slow dumps of more files fail.
+// The most files that are held open for dumps that have not read them yet. Slow dumps of more files fail.
 constexpr int kMostHeld = 32;
 std::atomic<int> held_files{0};
 

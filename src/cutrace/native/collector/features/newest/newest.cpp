@@ -159,8 +159,8 @@ void Newest::write_marks() {
   }
 }
 
-// Work that began before a moment is recorded if no buffer that was requested before that moment is unread. CUPTI holds back
-// a buffer while work in it is running.
+// Work that started before a moment is recorded if no buffer that was requested before that moment is unread. CUPTI holds back a
+// buffer while work in it is running.
 void Newest::before_write() {
   if (options_.dump_when.empty()) return;
   writer_.count_dropped();

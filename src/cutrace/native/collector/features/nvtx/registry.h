@@ -27,8 +27,8 @@ struct RegistryGuard {
 };
 RegistryGuard& registry_guard();
 
-// Registrations by domain and id. Looking one up takes no lock, because events do it. None is ever removed, because events in
-// flight refer to it; the last of equal ids counts. `Entry` has the members domain, id and next.
+// Registrations by domain and id. A look-up takes no lock, because events make look-ups. None is ever removed, because events in
+// flight refer to it. Of equal ids the last one counts. `Entry` has the members domain, id and next.
 template <typename Entry>
 class Registrations {
  public:

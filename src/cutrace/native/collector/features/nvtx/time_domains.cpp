@@ -260,7 +260,7 @@ std::optional<std::uint64_t> TimeConverter::convert(std::int64_t time) const {
   if (points_.empty()) return std::nullopt;
   Wide converted = 0;
   if (either_) {
-    // Times since 1970 are later than 2001, times since the boot are not 30 years.
+    // Times since 1970 are later than 2001. Times since the boot are less than 30 years.
     const ClockPoint& point = points_[time > 1'000'000'000'000'000'000 ? 1 : 0];
     converted = Wide{time} + point.boottime;
   } else if (points_.front().time == points_.back().time) {

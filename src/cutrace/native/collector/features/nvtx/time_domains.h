@@ -14,7 +14,7 @@ namespace cutrace::nvtx {
 
 // The program's threads. Ids belong to a domain.
 std::uint64_t register_time_domain(std::uint16_t domain, const nvtxTimeDomainAttr_t* attributes);
-// `read` is called with `data` by the threads that submit events, never later.
+// `read` is called with `data`, and only by the threads that submit events.
 void set_timer(std::uint16_t domain, std::uint64_t id, std::int64_t (*read)(void* data), void* data);
 void add_sync_points(std::uint16_t domain, std::uint64_t from, std::uint64_t to, const nvtxSyncPoint_t* points, std::size_t count);
 void set_conversion(std::uint16_t domain, std::uint64_t from, std::uint64_t to, double slope, std::int64_t from_time, std::int64_t to_time);

@@ -39,7 +39,7 @@ constexpr int kNoArguments = 4;      // METH_NOARGS
 constexpr int kDeallocSlot = 52;     // Py_tp_dealloc
 constexpr int kFileInput = 257;      // Py_file_input
 
-// Functions of the stable ABI, or exported alike by all releases since 3.10. Looked up at the first use.
+// Functions of the stable ABI, or exported in the same form by all releases since 3.10. Looked up at the first use.
 struct PublicApi {
   int (*add_pending_call)(int (*)(void*), void*);
   Object* (*thread_state)();

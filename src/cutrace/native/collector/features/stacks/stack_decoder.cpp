@@ -34,7 +34,7 @@ void set_id(std::vector<std::uint32_t>& ids, std::uint32_t number, std::uint32_t
 
 std::uint32_t id_at(const std::vector<std::uint32_t>& ids, std::uint32_t number) { return number < ids.size() ? ids[number] : 0; }
 
-// As `cutrace convert --redact` does: paths are hidden.
+// Hides paths, as `cutrace convert --redact` does.
 std::string_view shown(std::string_view file, bool redact) {
   const bool path = file.find('/') != file.npos;
   return redact && path ? std::string_view("(path)") : file;

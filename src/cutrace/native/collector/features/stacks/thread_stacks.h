@@ -4,7 +4,8 @@
 // the nodes of the tree of stacks, each node after its parent. Numbers count from 1 and belong to the thread. When a table is
 // full or a code object has died, the thread forgets all of them and starts again after StackSink::forget().
 //
-// A capture takes no lock, not even Python's. It allocates only if it is the thread's first.
+// A capture takes no lock, not even Python's. It allocates only the thread's first tables, and larger ones when these were
+// full.
 #pragma once
 
 #include <array>
