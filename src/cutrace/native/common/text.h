@@ -25,7 +25,7 @@ inline std::string_view next_word(std::string_view& text, std::string_view separ
   return word;
 }
 
-// Without blanks at both ends.
+// The string without blanks at both ends.
 inline std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r";
   const std::size_t first = text.find_first_not_of(kBlanks);

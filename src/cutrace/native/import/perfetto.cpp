@@ -905,7 +905,7 @@ void PerfettoReader::join_sizes(Members& arguments) {
       const std::uint32_t index = arguments.values.find_index(text_id(std::string(sizes) + axis));
       if (index == Table::kNone) continue;
       Value& value = arguments.values.at(index);
-      text += (text.empty() ? "[" : ",") + std::exchange(value.text, "");  // without a string, it is not there
+      text += (text.empty() ? "[" : ",") + std::exchange(value.text, "");  // an argument without a string is left out
     }
     if (!text.empty()) arguments.values[text_id(name)] = json_value(text + ']');
   }
@@ -935,7 +935,7 @@ void PerfettoReader::add_launch(Sequence& sequence, Members& arguments, const Ke
     std::int64_t size = 0;
     if (whole(value.text, size) && size != 0)
       shared = shared.value_or(0) + size;
-    value = json_value("");  // without a string, it is not there
+    value = json_value("");  // an argument without a string is left out
   }
   std::int64_t sum = 0;
   if (shared && as_64_bits(*shared, sum)) arguments.values[text_id("shared memory")] = json_value(std::to_string(sum));

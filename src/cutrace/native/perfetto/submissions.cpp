@@ -17,13 +17,14 @@ namespace nb = nanobind;
 namespace cutrace {
 namespace {
 
-// Ids of the GPU work of one process. An API call finds the ids of its work by correlation id, without a table of all work.
-// The first work of each of the first `near` correlations gets base + correlation, because small ids take few bytes. Other
-// correlations are divided into spans of 1024: the first work of each correlation gets an id of the span's first range of
-// 1024 ids, the second (another node of a graph) one of its second range, and so on. Only the amount of work of a correlation
-// is stored: a bit for one piece, a byte for a few, a map for more. Spans are created when used, so ids that a damaged capture
-// scatters over all 32 bits cost no more than others. A runtime call and its driver calls share a correlation, but thousands
-// of calls do not: further calls with much work get no ids, because the trace size would be unbounded.
+// Ids of the GPU work of one process. An API call finds the ids of its work by correlation id, without a table of all work. The
+// first work of each of the first `near` correlations gets base + correlation, because small ids take few bytes. Other
+// correlations are divided into spans of 1024: the first work of each correlation gets an id of the span's first range of 1024
+// ids, the second (another node of a graph) one of its second range, and so on. Only the amount of work of a correlation is
+// stored: a bit for one piece, a byte for a few, a map for more. Spans are created when used, so ids that a damaged capture
+// scatters over all 32 bits cost no more than others. A runtime call and its driver calls share a correlation, but thousands of
+// calls do not. So if a correlation has much work, only its first kAsked calls get ids: otherwise the trace size would be
+// unbounded.
 class Submissions {
  public:
   Submissions(std::uint64_t base, std::uint32_t near) : base_(base), near_spans_(near >> kSpanBits) {
@@ -81,7 +82,7 @@ class Submissions {
   static constexpr unsigned kSpanBits = 10;  // of the correlations of a span and the ids of a range
   static constexpr std::uint32_t kSpan = 1u << kSpanBits;
   static constexpr std::uint8_t kMany = 255;
-  static constexpr std::uint32_t kAsked = 16;  // how many calls get the ids of a correlation with more work than that
+  static constexpr std::uint32_t kAsked = 16;  // how many calls get the ids of a correlation with kMany pieces of work or more
 
   struct Span {
     std::bitset<kSpan> seen;

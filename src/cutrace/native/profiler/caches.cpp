@@ -18,8 +18,8 @@ namespace {
 constexpr std::size_t kTimesTheCache = 2;
 constexpr unsigned kBlocks = 1024, kThreads = 256;
 
-// Reads `count` vectors of 16 bytes. It stores only a value that no sum of zeros can have. With that store the compiler keeps the
-// reads.
+// Reads `count` vectors of 16 bytes, which are zero. It stores their sum only if that is not zero, which never happens: the store
+// keeps the compiler from removing the reads.
 constexpr char kSweep[] = R"(.version 6.0
 .target sm_70
 .address_size 64

@@ -11,8 +11,8 @@
 //
 // CUTRACE_PROFILE_PATIENCE_MS is how long launches wait for each other; see inject.cpp.
 //
-// Each process that runs one of them writes <pid>.values into the folder: lines of fields separated by tabs. A line has a
-// message after the field "error", or what inject.cpp and range_counting.cpp describe.
+// Each process that runs planned launches or ranges writes <pid>.values into the folder: lines of fields separated by tabs. A line
+// has a message after the field "error", or what inject.cpp and range_counting.cpp describe.
 #pragma once
 
 #include "../cuda/callbacks.h"

@@ -105,7 +105,7 @@ class PathTimes {
   }
 
  private:
-  // Limits for captures whose ranges overlap without nesting, which make ever deeper and ever new paths.
+  // Limits for captures whose ranges overlap without nesting: overlaps make ever deeper and ever new paths.
   static constexpr std::size_t kDeepest = 256;
   static constexpr unsigned kNodeBits = 17;
   static constexpr std::size_t kMostNodes = 1 << kNodeBits;
