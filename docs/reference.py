@@ -144,8 +144,9 @@ def command_line() -> Iterator[str]:
     common = {}
     for command in commands.values():
         common |= {_key(row): row for row in _rows(command) if count[_key(row)] >= MANY}
-    recording = {row.flag for row in Options.declared().values()}
-    common = {key: row for key, row in common.items() if _flag(row) not in recording - {"--redact"}}
+    declared = {row.flag for row in Options.declared().values()}
+    common = {key: row for key, row in common.items() if _flag(row) not in declared - {"--redact"}}
+    recording = {_flag(row): _start(row[-1]) for row in _rows(commands["record"]) if _flag(row) in declared}
     yield f"## {COMMON_OPTIONS}\n\n"
     yield table(["option", "default", "meaning"], common.values())
     for name, command in commands.items():
@@ -172,7 +173,7 @@ def _with_inner(name: str, command: click.Command) -> dict[str, click.Command]:
 
 
 def _verb(
-    name: str, command: click.Command, common: Mapping[Any, Sequence[str]], recording: Container[str]
+    name: str, command: click.Command, common: Mapping[Any, Sequence[str]], recording: Mapping[str, str]
 ) -> Iterator[str]:
     # A command keeps the option --help that its first context asks for.
     context = click.Context(command, info_name=f"cutrace {name}", **cli.cli.context_settings)
@@ -185,7 +186,7 @@ def _verb(
     for row in _rows(command):
         if _key(row) in common:
             also.append(code(_flag(row)))
-        elif _flag(row) in recording and name != "record":
+        elif name != "record" and recording.get(_flag(row)) == _start(row[-1]):
             of_record.append(code(_flag(row)))
         else:
             own.append(row)
@@ -196,6 +197,11 @@ def _verb(
         yield f"[As for many verbs](#{slug(COMMON_OPTIONS)}): {', '.join(also)}.\n\n"
     if name == "record":
         yield table(["kind", "what is recorded"], ([code(kind), sentence(text)] for kind, text in KINDS.items()))
+
+
+def _start(meaning: str) -> str:
+    """The first sentence of a meaning. Help of a verb may lack its marks of code and its further sentences."""
+    return meaning.replace("`", "").partition(". ")[0].rstrip(".")
 
 
 def _rows(command: click.Command) -> Iterator[list[str]]:
