@@ -45,14 +45,16 @@ def test_each_window_has_what_was_launched_in_it(
             assert window.end < last["end"] <= window.read
 
 
-def test_each_window_of_a_server_is_a_file(tmp_path: Path, needs: Callable[..., None]) -> None:
+@pytest.mark.parametrize("how", ["record", "arm"])
+def test_each_window_of_a_server_is_a_file(tmp_path: Path, needs: Callable[..., None], how: str) -> None:
     """Threads that handle requests open and close the windows."""
     needs("torch")
-    program = [sys.executable, str(PROGRAMS / "served.py"), str(WINDOWS), str(KERNELS)]
-    done = subprocess.run(
-        [*CUTRACE, "record", "--capture-range", "profiler", "-o", "run-%i.bin", "--", *program],
-        cwd=tmp_path, text=True, capture_output=True, timeout=LIMIT,
-    )  # fmt: skip
+    command = [sys.executable, str(PROGRAMS / "served.py"), str(WINDOWS), str(KERNELS)]
+    if how == "arm":
+        command.append("arm")
+    else:
+        command = [*CUTRACE, "record", "--capture-range", "profiler", "-o", "run-%i.bin", "--", *command]
+    done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     files = sorted(path.name for path in tmp_path.iterdir())
     assert files == sorted(f"run-{number}.bin" for number in range(1, WINDOWS + 1))

@@ -1,18 +1,21 @@
-"""A server whose clients open and close windows: `served.py WINDOWS KERNELS`. Fails if a window gets no file."""
+"""A server whose clients open and close windows: `served.py WINDOWS KERNELS [arm]`. With `arm` it records itself. Fails
+if a window gets no file."""
 
 from __future__ import annotations
 
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
+
+import cutrace
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from profiled_server import Server
 
 windows, kernels = int(sys.argv[1]), int(sys.argv[2])
-x = torch.zeros(1024, device="cuda")
 
 
 def work(name: str) -> None:
@@ -24,10 +27,13 @@ def work(name: str) -> None:
     torch.cuda.synchronize()
 
 
-server = Server(torch.cuda.profiler.start, torch.cuda.profiler.stop, work)
-for window in range(1, windows + 1):
-    server.profile("inside")
-    deadline = time.monotonic() + 30
-    while not Path(f"run-{window}.bin").exists():
-        assert time.monotonic() < deadline, f"run-{window}.bin is not there"
-        time.sleep(0.01)
+recording = cutrace.arm("run-%i.bin", capture_range="profiler") if sys.argv[3:] else nullcontext()
+with recording:
+    x = torch.zeros(1024, device="cuda")
+    server = Server(torch.cuda.profiler.start, torch.cuda.profiler.stop, work)
+    for window in range(1, windows + 1):
+        server.profile("inside")
+        deadline = time.monotonic() + 30
+        while not Path(f"run-{window}.bin").exists():
+            assert time.monotonic() < deadline, f"run-{window}.bin is not there"
+            time.sleep(0.01)
