@@ -194,6 +194,25 @@ for i in range(2):
         assert trace.strings.take(trace.nvtx_ranges["name"]).tolist() == ["step", "step"]
 
 
+def test_a_range_that_opens_before_cuda_is_used_has_its_work(record: Record, tmp_path: Path) -> None:
+    pytest.importorskip("nvtx")
+    record(
+        """
+import nvtx
+with nvtx.annotate("step"): pass
+with nvtx.annotate("step"): fakegpu.launch("k0")
+fakegpu.launch("between")
+with nvtx.annotate("step"): fakegpu.launch("k1")
+""",
+        "--capture-range", "nvtx:step",
+    )  # fmt: skip
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert of_windows(trace) == [[], ["k0"], ["k1"]]
+        assert len(trace.api_calls) == 2
+        assert {"kernel", "memcpy", "api", "nvtx"} <= set(trace.processes[0].info["kinds"])
+        assert trace.quality.lossless
+
+
 def test_an_open_window_ends_with_the_program(record: Record, tmp_path: Path) -> None:
     record("fakegpu.profiler('cudaProfilerStart'); fakegpu.launch('a')", "--capture-range", "profiler")
     with cutrace.load(tmp_path / "run.bin") as trace:

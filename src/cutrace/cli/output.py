@@ -36,11 +36,14 @@ def say(*sentences: str) -> None:
 
 
 def say_written(output: Path, more: str = "") -> None:
-    """Report the written file, with its size."""
-    size = ""
+    """Report the written file, with its size and ``more`` facts."""
+    facts = []
     if output != STDOUT:
-        size = format_size(size_of(output))
-    say(f"{output}: {size}{more}")
+        facts.append(format_size(size_of(output)))
+    if more:
+        facts.append(more)
+    if facts:
+        say(f"{output}: {', '.join(facts)}")
 
 
 @contextmanager

@@ -107,6 +107,6 @@ def slice(
         done = cut(sources, path, conditions, clock=clock, request=request)
     if not quiet:
         sentences = f": {'; '.join(done.sentences)}" if done.sentences else ""
-        say_written(output, f", {done.rows:,} of {done.total:,} rows{sentences}")
+        say_written(output, f"{done.rows:,} of {done.total:,} rows{sentences}")
         if done.coverage:
             say(f"in the whole trace, {done.coverage}")

@@ -62,7 +62,7 @@ def run_checks() -> tuple[Check, ...]:
         *_cupti(),
         _injection(),
         *_sharing(trial),
-        _permissions(trial),
+        *_permissions(trial),
         *_counters(),
         _nvtx(trial),
         _capture(trial),
@@ -272,8 +272,14 @@ def _shared(name: str, finding: str, advice: str, recorded: bool) -> Check:
     return Check(name, "warning", f"{finding}, and work on it was not recorded", advice)
 
 
-def _permissions(trial: Trial) -> Check:
+def _permissions(trial: Trial) -> Iterator[Check]:
     control = Path("/dev/nvidiactl")
+    if not trial.devices and not control.exists():
+        return  # there is nothing to have permission for
+    yield _permission(trial, control)
+
+
+def _permission(trial: Trial, control: Path) -> Check:
     if control.exists() and not os.access(control, os.R_OK | os.W_OK):
         advice = "join the group that owns it, or ask for access"
         return Check("permissions", "problem", f"no access to {control}", advice)

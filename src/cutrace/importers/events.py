@@ -185,11 +185,13 @@ class EventReader:
 
     def __iter__(self) -> Iterator[list[Events]]:
         scanner = self.scanner
+        first = b""
         try:
             with self._source.open() as file:
                 # In a damaged file, read() loses the piece before the damage, and read1() returns it.
                 read = file.read1 if self._source.packed else file.read  # type: ignore[attr-defined]
                 while piece := read(CHUNK):
+                    first = first or piece
                     scanner.feed(piece)
                     if scanner.pending >= BATCH:
                         yield self._taken()
@@ -201,12 +203,23 @@ class EventReader:
             )
         scanner.finish()
         if scanner.ended in _END:
-            self._out.note(
-                f"The file is cut off: {_END[scanner.ended]}, after {scanner.understood:,} of {scanner.bytes:,} bytes. "
-                "All events before were imported; an unknown number is missing."
-            )
+            self._note_end(whole_array=first.lstrip().startswith(b"["))
         if scanner.pending:
             yield self._taken()
+
+    def _note_end(self, *, whole_array: bool) -> None:
+        """Report a file that is cut off. A file that is an array of events needs no end (``whole_array``)."""
+        scanner = self.scanner
+        end = _END[scanner.ended]
+        missing = "an unknown number is missing"
+        if scanner.ended == "array" and whole_array:
+            missing = "others may be missing, because the format allows an array without its end"
+        elif scanner.ended != "event":  # which the scanner counts as lost
+            self._out.lost("the rest of the file", 1, why="of unknown size")
+        self._out.note(
+            f"The file is cut off: {end}, after {scanner.understood:,} of {scanner.bytes:,} bytes. "
+            f"All events before were imported; {missing}."
+        )
 
     def texts(self, ids: np.ndarray) -> list[bytes]:
         """The strings with these ids (uint32), as UTF-8."""

@@ -296,8 +296,11 @@ def _check_usable(parts: Sequence[Part], files: Sequence[FileOutcome]) -> None:
         raise CutraceError(
             "all files are in --baseline: name others to compare with them"
         )
-    notes = " ".join(files[0].notes)
-    raise CutraceError(f"none of the files could be read: {files[0].source}: {notes}")
+    source = files[0].source
+    notes = "; ".join(files[0].notes)
+    if source not in notes:
+        notes = f"{source}: {notes}"
+    raise CutraceError(f"none of the files could be read: {notes}")
 
 
 def _check_options(

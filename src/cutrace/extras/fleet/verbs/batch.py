@@ -76,7 +76,12 @@ def _reports() -> list[str]:
 @options.clock
 @options.form(["table", "csv", "json", "markdown"])
 @options.limit()
-@options.quiet
+@click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    help="Print the tables and what is missing only.",
+)
 def batch(
     report: str,
     sources: tuple[Path | str, ...],
@@ -128,7 +133,7 @@ def batch(
             say(f"{more:,} more sentences: {page} has them")
     bad = [file for file in result.files if file.bad]
     for file in bad[:_FILES]:
-        say(f"{file.source}: {' '.join(file.notes)}")
+        say(f"{file.source}: {'; '.join(file.notes)}")
     more = len(bad) - _FILES
     if more > 0:
         manifest = output / f"{report}.manifest.json"

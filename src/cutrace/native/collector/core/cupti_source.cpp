@@ -273,11 +273,11 @@ bool CuptiSource::detach(bool at_exit, bool synchronize, void* context, const st
   return waited;
 }
 
-KindSet CuptiSource::resume() {
+KindSet CuptiSource::resume(bool before_cuda) {
   std::size_t before = 0;
   library_.take_dropped(&before);  // records that were dropped outside of windows are not missing
   pool_.continue_recording();
-  return enabler_.resume();
+  return enabler_.resume(before_cuda);
 }
 
 bool CuptiSource::suspend(bool wait, void* context) {

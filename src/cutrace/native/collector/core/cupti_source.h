@@ -37,7 +37,7 @@ class CuptiSource {
   bool detach(bool at_exit, bool synchronize, void* context, const std::function<bool()>& is_read);
   // The flusher, in a recording of windows. resume() enables the kinds at the start of a window and returns those that work.
   // suspend() disables them at the end of the window; its arguments and result are those of detach().
-  KindSet resume();
+  KindSet resume(bool before_cuda);
   bool suspend(bool wait, void* context);
 
   // CUPTI's error at the last flush, empty for none.

@@ -29,6 +29,8 @@ class FileKeeper {
   virtual RowFilter* filter() { return nullptr; }
   // The thread that starts the recording, when the threads of the recording run.
   virtual void begin() {}
+  // The thread that attaches CUPTI, when CUPTI is in use. `before_cuda`: inside cuInit().
+  virtual void attached(bool /*before_cuda*/) {}
   // The rows of a buffer are in the tables.
   virtual void buffer_read() {}
   // Before and after the tables are written.

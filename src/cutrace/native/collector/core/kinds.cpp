@@ -382,10 +382,10 @@ void Enabler::leave_out_profiler_calls() const {
     if (function.name.find("Profiler") != function.name.npos) cupti_->enable_call(function.domain, function.id, false);
 }
 
-KindSet Enabler::resume() {
+KindSet Enabler::resume(bool before_cuda) {
   EnabledKinds enabled;
   enabled.kinds = held_kinds_ & kByFeatures;
-  enable_kinds(*cupti_, held_kinds_, held_calls_, graph_nodes_, true, by_call_, enabled);
+  enable_kinds(*cupti_, held_kinds_, held_calls_, graph_nodes_, !before_cuda, by_call_, enabled);
   leave_out_profiler_calls();
   {
     const std::lock_guard lock(refused_mutex_);

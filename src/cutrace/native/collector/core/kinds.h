@@ -105,7 +105,7 @@ class Enabler final : public CallbackHandler {
   // A recording of windows: enables only what later calls of resume() need. Returns the kinds to enable.
   KindSet hold(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool graph_nodes, bool before_cuda);
   // One thread: enables the kinds of a recording of windows, and disables them again. resume() returns those that work.
-  KindSet resume();
+  KindSet resume(bool before_cuda);
   void suspend();
   // After fork, in the child: makes no more CUPTI calls.
   void forget() { state_.store(State::settled); }

@@ -109,6 +109,7 @@ void Recording::attach_cupti(bool before_cuda) {
       json.text("cupti_path", source_.library().path);
     }
     notes_.set(json);
+    if (attached && keeper_ != nullptr) keeper_->attached(before_cuda);
   } catch (const std::exception&) {
     fail();
     flusher_wake.signal();

@@ -36,7 +36,8 @@ bool WindowFiles::open(const std::function<std::uint32_t()>& call_number) {
   };
   const auto open = [this, begin] {
     resume();
-    if (!window_.open(begin)) suspend(nullptr);
+    if (!window_.open(begin)) return suspend(nullptr);
+    resume();  // CUPTI may have been attached meanwhile
   };
   std::string error;
   if (recording_.carry_out(open, nullptr, "begun for a capture range", error) == Outcome::done) return true;
@@ -63,12 +64,23 @@ void WindowFiles::stopping() {
   closed_.notify_all();
 }
 
+// ---- the thread that attaches, for which the flusher waits ----
+
+// A range can open a window before the program uses CUDA.
+void WindowFiles::attached(bool before_cuda) {
+  if (window_.is_open()) enable(before_cuda);
+}
+
 // ---- the flusher ----
 
 void WindowFiles::resume() {
   recording_.wait_for_attach();
-  if (!writer_.uses_cupti()) return;
-  const KindSet kinds = source_.resume() | (options_.records_nvtx() ? bit(Kind::nvtx) : 0);
+  enable(false);
+}
+
+void WindowFiles::enable(bool before_cuda) {
+  if (!writer_.uses_cupti() || enabled_.exchange(true)) return;
+  const KindSet kinds = source_.resume(before_cuda) | (options_.records_nvtx() ? bit(Kind::nvtx) : 0);
   JsonObject json;
   json.texts("kinds", kind_names(kinds));
   notes_.set(json);
@@ -77,7 +89,7 @@ void WindowFiles::resume() {
 void WindowFiles::suspend(void* context) {
   recording_.wait_for_attach();
   // At exit CuptiSource::detach() ends the work of the window: see there.
-  if (!writer_.uses_cupti() || recording_.is_exiting()) return;
+  if (!writer_.uses_cupti() || recording_.is_exiting() || !enabled_.exchange(false)) return;
   if (!source_.suspend(options_.synchronize, context)) unfinished_work_.store(true);
 }
 

@@ -33,6 +33,7 @@ class WindowFiles final : public FileKeeper {
   void close(Moment end, void* context, bool last);
 
   RowFilter* filter() override { return &window_; }
+  void attached(bool before_cuda) override;
   void before_write() override;
   void stopping() override;
   void end(bool at_exit) override;
@@ -44,6 +45,7 @@ class WindowFiles final : public FileKeeper {
 
  private:
   void resume();
+  void enable(bool before_cuda);
   void suspend(void* context);
   void describe(std::uint64_t read);
   Outcome complete(bool last, std::string& error);
@@ -56,6 +58,7 @@ class WindowFiles final : public FileKeeper {
   const std::function<std::string()> never_opened_;
   LatestWindow window_;
   std::uint64_t described_ = 0;               // the number of the window that the file describes; writer only
+  std::atomic<bool> enabled_{false};          // the kinds of CUPTI are enabled
   std::atomic<bool> unfinished_work_{false};  // the GPU was not waited for at the end of the window
 
   std::mutex mutex_;
