@@ -122,8 +122,9 @@ def test_missing_privileges_are_explained(
     monkeypatch.setattr(surroundings, "may_administrate", lambda: admin)
     monkeypatch.setattr(surroundings, "in_container", lambda: container)
     monkeypatch.setattr(surroundings, "counters_restricted", lambda: restricted)
-    trial = Trial((), "", "", 0, 1, {"notes": ["refused to record kernel (CUPTI_ERROR_INSUFFICIENT_PRIVILEGES)"]})
-    check = checks._permissions(trial)
+    notes = ["refused to record kernel (CUPTI_ERROR_INSUFFICIENT_PRIVILEGES)"]
+    trial = Trial(("NVIDIA H200",), "", "", 0, 1, {"notes": notes})
+    (check,) = checks._permissions(trial)
     assert check.status == "warning"
     assert all(part in check.advice for part in advice)
 
@@ -157,7 +158,13 @@ def test_restricted_counters_are_no_trouble_for_a_recording(counters, monkeypatc
     assert found.advice.startswith("run it as root")
     assert "NVreg_RestrictProfilingToAdminUsers=0" in found.advice
     assert "--cap-add SYS_ADMIN" in counters(restricted=True, container=True).advice
-    assert checks._permissions(Trial((), "", "", 1, 1)).status == "ok"
+    (check,) = checks._permissions(Trial(("NVIDIA H200",), "", "", 1, 1))
+    assert check.status == "ok"
+
+
+def test_without_a_gpu_there_is_nothing_to_permit() -> None:
+    if not Path("/dev/nvidiactl").exists():
+        assert list(checks._permissions(Trial())) == []
 
 
 def test_counters_can_be_read(counters) -> None:

@@ -71,7 +71,7 @@ struct Graph {
 struct Fake {
   std::mutex mutex;
   std::uint32_t version = 130001;
-  int subscribe_result = CUPTI_SUCCESS;
+  std::atomic<int> subscribe_result{CUPTI_SUCCESS};
   std::map<int, int> refused_kinds;
   std::atomic<bool> fails{false};
   std::map<std::string, int, std::less<>> failures;  // by function, without "cupti"
@@ -820,7 +820,7 @@ EXPORT CUptiResult cuptiGetVersion(std::uint32_t* version) {
 EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, void* user_data) {
   FAIL_IF_TOLD(Subscribe);
   take_time(fake().subscribing_delay);
-  if (fake().subscribe_result != CUPTI_SUCCESS) return static_cast<CUptiResult>(fake().subscribe_result);
+  if (const int result = fake().subscribe_result.load(); result != CUPTI_SUCCESS) return static_cast<CUptiResult>(result);
   if (fake().subscribers.load() != 0) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   fake().subscribers = 1;
   fake().subscriptions.fetch_add(1);
@@ -995,6 +995,7 @@ EXPORT CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
     case CUPTI_ERROR_NOT_SUPPORTED: *text = "CUPTI_ERROR_NOT_SUPPORTED"; break;
     case 1: *text = "CUPTI_ERROR_INVALID_PARAMETER"; break;
     case 7: *text = "CUPTI_ERROR_INVALID_OPERATION"; break;
+    case CUPTI_ERROR_NOT_INITIALIZED: *text = "CUPTI_ERROR_NOT_INITIALIZED"; break;
     case 26: *text = "CUPTI_ERROR_HARDWARE_BUSY"; break;
     case 35: *text = "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"; break;
     default: *text = "CUPTI_ERROR_OTHER";

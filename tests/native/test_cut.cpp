@@ -389,6 +389,31 @@ TEST(notes_say_who_holds_cupti) {
   CHECK(std::string(collector.notes()).find("another tool holds CUPTI") != std::string::npos);
 }
 
+TEST(a_cupti_that_is_being_finalised_is_waited_for) {
+  Program program;
+  fake_fail_subscribe(CUPTI_ERROR_NOT_INITIALIZED);
+  std::thread finalising([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    fake_fail_subscribe(CUPTI_SUCCESS);
+  });
+  program.begin();
+  finalising.join();
+  CHECK_EQUAL(std::string(program.collector.notes()), std::string());
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
+TEST(a_cupti_that_stays_uninitialised_is_said) {
+  Collector collector;
+  Folder folder;
+  fake_fail_subscribe(CUPTI_ERROR_NOT_INITIALIZED);
+  CHECK_EQUAL(fake_gpu_init(), 0);
+  const auto before = std::chrono::steady_clock::now();
+  CHECK_EQUAL(collector.start(folder.options("cupti=" + std::string(fake_path())).c_str()), 0);
+  CHECK(std::chrono::steady_clock::now() - before >= std::chrono::seconds(2));
+  CHECK(std::string(collector.notes()).find("CUPTI refused a subscriber (CUPTI_ERROR_NOT_INITIALIZED)") != std::string::npos);
+  CHECK_EQUAL(collector.stop(), 0);
+}
+
 TEST(a_cut_that_fails_loses_nothing) {
   Program program;
   program.begin();

@@ -60,27 +60,6 @@ TEST(failing_error_names_leave_numbers) {
   record_without("GetResultString", "CUPTI error 999", false, false);
 }
 
-TEST(a_cupti_that_is_being_finalised_is_waited_for) {
-  Collector collector;
-  Folder folder;
-  fake_fail("Subscribe", CUPTI_ERROR_NOT_INITIALIZED);
-  std::thread finalising([] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    fake_fail("Subscribe", CUPTI_SUCCESS);
-  });
-  collector.begin(folder.options());
-  finalising.join();
-  fake_launch("k", 1, 7, false);
-  CHECK_EQUAL(collector.stop(), 0);
-  const CaptureReader c(folder.only());
-  CHECK_EQUAL(c.rows<rows::Kernels>().size(), std::size_t{1});
-  CHECK(!c.says("\"notes\""));
-}
-
-TEST(a_cupti_that_stays_uninitialised_is_said) {
-  record_without("Subscribe", "CUPTI refused a subscriber (CUPTI_ERROR_NOT_INITIALIZED)", false, false, CUPTI_ERROR_NOT_INITIALIZED);
-}
-
 TEST(buffers_that_cannot_be_read_are_counted) {
   Collector collector;
   Folder folder;
