@@ -53,7 +53,7 @@ def test_doctor_keeps_away_from_the_working_folder(imported):
 
 
 def test_sampling_keeps_away_from_the_working_folder(fake_driver, imported):
-    record = ("record", "--sample", "metrics", "-o", str(imported.parent / "run.bin"), "--", "true")
+    record = ("record", "--sample", "metrics", "-o", str(imported.parent / "run.bin"), "--", "sleep", "1")
     environ = fake_driver.environment()
     done = subprocess.run(module_command("cutrace", *record), env=environ, capture_output=True, text=True, timeout=60)
     assert not imported.exists()
