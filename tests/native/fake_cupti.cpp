@@ -102,7 +102,7 @@ struct Fake {
   // Held shared by a call that takes its number and learns whether it is recorded, alone by a change of what is recorded: a call
   // with a greater number sees the change.
   std::shared_mutex numbering;
-  std::atomic<unsigned> subscribers{0}, subscriptions{0}, finalized{0}, flushes{0}, told{0}, stale_calls{0};
+  std::atomic<unsigned> subscribers{0}, subscription_attempts{0}, subscriptions{0}, finalized{0}, flushes{0}, told{0}, stale_calls{0};
   std::atomic<void (*)(bool)> on_flush{nullptr};
   std::atomic<void (*)(int)> on_dump{nullptr};
   std::mutex graphs_mutex;
@@ -630,6 +630,7 @@ EXPORT bool fake_call_is_enabled(int domain, std::uint32_t id) {
   return fake().calls[static_cast<std::size_t>(domain)][id].load();
 }
 EXPORT unsigned fake_finalized() { return fake().finalized.load(); }
+EXPORT unsigned fake_subscription_attempts() { return fake().subscription_attempts.load(); }
 EXPORT unsigned fake_subscriptions() { return fake().subscriptions.load(); }
 EXPORT void fake_on_flush(void (*hook)(bool forced)) { fake().on_flush = hook; }
 EXPORT void fake_on_dump(void (*hook)(int kind)) { fake().on_dump = hook; }
@@ -819,6 +820,7 @@ EXPORT CUptiResult cuptiGetVersion(std::uint32_t* version) {
 }
 EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, void* user_data) {
   FAIL_IF_TOLD(Subscribe);
+  fake().subscription_attempts.fetch_add(1);
   take_time(fake().subscribing_delay);
   if (const int result = fake().subscribe_result.load(); result != CUPTI_SUCCESS) return static_cast<CUptiResult>(result);
   if (fake().subscribers.load() != 0) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;

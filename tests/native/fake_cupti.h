@@ -104,6 +104,7 @@ bool fake_is_enabled(int kind);
 bool fake_call_is_enabled(int domain, std::uint32_t callback);
 unsigned fake_subscribers();
 unsigned fake_stale_calls();                      // calls for a subscriber that has unsubscribed
+unsigned fake_subscription_attempts();            // how often somebody has tried to subscribe so far
 unsigned fake_subscriptions();                    // how many there have been so far
 unsigned fake_finalized();                        // how often cuptiFinalize() succeeded
 void fake_on_flush(void (*hook)(bool forced));    // called at the beginning of each cuptiActivityFlushAll

@@ -407,9 +407,8 @@ TEST(a_cupti_that_stays_uninitialised_is_said) {
   Folder folder;
   fake_fail_subscribe(CUPTI_ERROR_NOT_INITIALIZED);
   CHECK_EQUAL(fake_gpu_init(), 0);
-  const auto before = std::chrono::steady_clock::now();
   CHECK_EQUAL(collector.start(folder.options("cupti=" + std::string(fake_path())).c_str()), 0);
-  CHECK(std::chrono::steady_clock::now() - before >= std::chrono::seconds(2));
+  CHECK(fake_subscription_attempts() > 1);
   CHECK(std::string(collector.notes()).find("CUPTI refused a subscriber (CUPTI_ERROR_NOT_INITIALIZED)") != std::string::npos);
   CHECK_EQUAL(collector.stop(), 0);
 }

@@ -37,7 +37,7 @@ class StatsOptions:
     """Options of the statistics. ``names`` maps the name of a kernel to the name that it is counted under. Kernels that
     take less than ``short_ns`` (ns) are short. Gaps of streams up to ``consecutive_ns`` (ns) are a kernel wait. A queue
     of ``full_queue`` launches is full. With ``ranges="own"``, ranges adopt no work of other threads. Steps are the
-    ranges whose name matches ``name`` (:mod:`cutrace.patterns`); with "" there are none."""
+    ranges whose name matches ``name`` (:mod:`cutrace.patterns`). "" selects no range."""
 
     names: Callable[[str], str] = normalize_kernel
     short_ns: int = 10_000

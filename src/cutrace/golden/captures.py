@@ -466,8 +466,8 @@ def _differences(
 def _only_in(
     some: Counter[Configuration], others: Counter[Configuration]
 ) -> list[Configuration]:
-    """The configurations that ``others`` lack. If there is none, the configurations that are more frequent than in
-    ``others``."""
+    """The configurations that ``others`` lack. If ``others`` has them all, the configurations that are more frequent
+    than in ``others``."""
     lacking = [config for config in some if config not in others]
     return lacking or list(some - others)
 

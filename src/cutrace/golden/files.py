@@ -659,7 +659,7 @@ def _without(values: Values, shared: Values) -> Values:
 
 
 def _without_common(value: Stored | None, common: Stored | None) -> Stored | None:
-    """The part of a value that the common one lacks; None if there is none."""
+    """The part of a value that the common value lacks; None if it lacks nothing."""
     if isinstance(value, dict) and isinstance(common, dict):
         value = {name: value[name] for name in value if name not in common}
     if value == common or value == {}:
@@ -668,7 +668,7 @@ def _without_common(value: Stored | None, common: Stored | None) -> Stored | Non
 
 
 def _common(values: Sequence[Stored | None]) -> Stored | None:
-    """The value that all have, or the counts by name that all contain; None if there is none."""
+    """The value that all have, or the counts by name that all contain; None if they share nothing."""
     first = values[0]
     if values.count(first) == len(values):
         return first

@@ -298,6 +298,24 @@ def test_a_cluster_that_is_lost_keeps_what_was_done(tmp_path, monkeypatch, kille
     assert [file.state for file in again.files].count("skipped") == int(done[1])
 
 
+def test_results_that_die_with_their_worker_are_not_waited_for(tmp_path):
+    paths = []
+    for number in range(10):
+        path = tmp_path / f"rank{number}.bin"
+        with Capture(path, pid=100 + number) as c:
+            c.kernel(c.launch("k"), 0, 5, correlation=1)
+        paths.append(path)
+    with dask(tmp_path) as (file, processes):
+
+        def progress(done: int, whole: int) -> None:
+            if done == 1:
+                time.sleep(2)  # the worker ends the other tasks meanwhile
+                os.kill(processes["worker"].pid, signal.SIGKILL)
+
+        with pytest.raises(cutrace.CutraceError, match="has had no worker for 3 s: start workers"):
+            cutrace.batch("kernels", paths, tmp_path / "out", mode="dask", scheduler=file, progress=progress, wait="3s")
+
+
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [

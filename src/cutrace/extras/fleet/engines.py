@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+from asyncio import TimeoutError as AsyncTimeoutError
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -55,7 +56,14 @@ _LOOK = 1.0
 # The errors, by module, with which executors report that a task's workers died.
 _KILLED = {"distributed": "KilledWorker", "submitit.core.utils": "UncompletedJobError"}
 
+# What a future of Dask raises when its result does not come in time. Python 3.10 has two such errors.
+_TIMEOUTS = (TimeoutError, AsyncTimeoutError)
+
 _Done = tuple[Task, Mapped | None, int]
+
+
+class _LostResultError(Exception):
+    """The worker that had the result of a task is gone."""
 
 
 @dataclass(frozen=True)
@@ -228,9 +236,16 @@ class _Pool:
                     running[future] = waiting.pop()
                     self._watch(future)
                 future = self._next_done()
+                mapped = None
+                if future is not None:
+                    try:
+                        mapped = self._result(future)
+                    except _LostResultError:
+                        # Dask runs the task again, on the next worker.
+                        self._watch(future)
+                        future = None
                 if future is not None:
                     task = running.pop(future)
-                    mapped = _result(future)
                     if mapped is None and task.source not in tried:
                         tried.add(task.source)
                         suspects.append(task)
@@ -271,6 +286,18 @@ class _Pool:
             return self._done.get(timeout=_LOOK)
         except Empty:
             return None
+
+    def _result(self, future: Any) -> Mapped | None:
+        """The result of a finished future; None if each worker that read the file died. Raises
+        :class:`_LostResultError` if Dask lost the result with its worker."""
+        if self._workers is None or future.status == "error":
+            return _result(future)
+        with suppress(*_TIMEOUTS):
+            return _result(future, _LOOK)
+        if self._workers():
+            with suppress(*_TIMEOUTS):
+                return _result(future, self._patience)
+        raise _LostResultError
 
     def _why(self, error: Exception) -> str:
         """Return why the pool accepts no more work, and what to do."""
@@ -316,10 +343,10 @@ class _Pool:
             raise ImportError(sentence) from None
 
 
-def _result(future: Any) -> Mapped | None:
+def _result(future: Any, *timeout: float) -> Mapped | None:
     """The result of a finished future; None if each worker that read the file died."""
     try:
-        mapped: Mapped = future.result()
+        mapped: Mapped = future.result(*timeout)
     except Exception as error:
         for module, name in _KILLED.items():
             # The module is loaded if the future comes from it.

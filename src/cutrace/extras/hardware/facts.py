@@ -79,7 +79,7 @@ class Facts:
     name that CUPTI gives, which differs between template instances. ``values`` are the means of its metrics over the
     ``counted`` launches, and ``caches`` is a value of :data:`CACHES`. ``time`` is the mean time of these launches (ns).
     ``total`` is the time of all ``launches`` in the run without counters (ns), and ``share`` (0 to 1) its share of the
-    time of all kernels. An unknown ``shape`` or ``room`` is None."""
+    time of all kernels. ``shape`` and ``room`` are None if they are unknown."""
 
     kernel: str
     values: Mapping[str, float] = field(default_factory=dict)

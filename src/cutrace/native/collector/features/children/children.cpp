@@ -12,7 +12,7 @@ namespace cutrace {
 namespace {
 
 // The finalizer runs after those of the program. Before Python 3.13, threads that the program does not wait for still run
-// afterwards. Then the recording goes on too, and the finalizer only writes what there is so far.
+// afterwards. Then the recording goes on too, and the finalizer writes the rows that the recording has by then.
 constexpr std::string_view kAddFinalizer =
     "import sys\n"
     "try:\n"
