@@ -298,13 +298,21 @@ def test_a_cluster_that_is_lost_keeps_what_was_done(tmp_path, monkeypatch, kille
     assert [file.state for file in again.files].count("skipped") == int(done[1])
 
 
-def test_results_that_die_with_their_worker_are_not_waited_for(tmp_path):
+def test_results_that_die_with_their_worker_are_not_waited_for(tmp_path, monkeypatch):
     paths = []
     for number in range(10):
         path = tmp_path / f"rank{number}.bin"
         with Capture(path, pid=100 + number) as c:
             c.kernel(c.launch("k"), 0, 5, correlation=1)
         paths.append(path)
+    probe = engines._Pool._probe
+
+    def probe_patiently(pool: engines._Pool, own: str) -> None:
+        # The patience is short only once the worker has started.
+        probe(pool, own)
+        pool._patience = 3
+
+    monkeypatch.setattr(engines._Pool, "_probe", probe_patiently)
     with dask(tmp_path) as (file, processes):
 
         def progress(done: int, whole: int) -> None:
@@ -313,7 +321,7 @@ def test_results_that_die_with_their_worker_are_not_waited_for(tmp_path):
                 os.kill(processes["worker"].pid, signal.SIGKILL)
 
         with pytest.raises(cutrace.CutraceError, match="has had no worker for 3 s: start workers"):
-            cutrace.batch("kernels", paths, tmp_path / "out", mode="dask", scheduler=file, progress=progress, wait="3s")
+            cutrace.batch("kernels", paths, tmp_path / "out", mode="dask", scheduler=file, progress=progress)
 
 
 @pytest.mark.parametrize(
