@@ -311,6 +311,19 @@ def test_calls_that_do_not_fit_are_refused_by_name(tmp_path):
     assert "rank 4" not in {row["rank"] for row in rows(result, "collective_ranks")}
 
 
+def test_calls_of_one_rank_without_a_communicator_are_refused_by_name(tmp_path):
+    job = TrainingJob((1, 1, 5), 10, 7)
+    paths = job.write(tmp_path / "job", "nvtx")
+    job.write(tmp_path / "other", "none")[4].replace(paths[4])
+    result = collectives(paths, tmp_path / "out")
+    assert [sentence for sentence in result.sentences if "cannot be matched" in sentence] == [
+        "10 calls of ncclDevKernel_AllGather_RING_LL on rank 4 cannot be matched, so nothing is said about them",
+        "10 calls of ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL on rank 4 cannot be matched, "
+        "so nothing is said about them",
+    ]
+    assert "rank 4" not in {row["rank"] for row in rows(result, "collective_ranks")}
+
+
 CLOCKS = {1: 4_000_000, 3: -900_000}
 
 

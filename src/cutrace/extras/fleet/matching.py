@@ -90,7 +90,10 @@ class Job:
         job.ahead = _clock_errors(job, known or groups)
         for calls, group in zip(matched, groups, strict=True):
             refused = calls.refused | _misfits(group.sample, job.ahead)
-            if not refused:
+            alone = len(calls.counts) == 1 < len(parts)
+            if alone and group.key.name:
+                job.refuse(calls, group.members)
+            elif not refused:
                 job.groups.append(group)
                 job.sentences += calls.sentences()
             elif group.key.name:
