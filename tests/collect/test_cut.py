@@ -100,7 +100,7 @@ def test_a_block_that_is_missing_inside_a_part_is_damage(parts: list[Path], tmp_
     torn = tmp_path / "torn.bin"
     torn.write_bytes(data[: first.offset] + data[second.offset :])
     (damage,) = cutrace.load(torn).damage
-    assert "1 blocks of process 0 are missing" in str(damage)
+    assert "process 0 lacks 1 block" in str(damage)
 
 
 def test_a_joined_recording_is_complete_when_its_last_part_is(parts: list[Path], tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from .._native import crc32c
 from ..errors import BadCapture, CutraceError, cannot_read
 from ..outputs import open_to_read, read_at
+from ..units import count_of
 from .blocks import HEADER_SIZE, MAGIC, BlockInfo, Damage, scan
 from .layout import (
     BY_NUMBER,
@@ -204,7 +205,8 @@ class Reader:
         missing = np.zeros(self._process_count, np.int64)
         np.add.at(missing, process, gaps)
         for p in np.flatnonzero(missing).tolist():
-            self._note(Damage(0, 0, f"{missing[p]} blocks of process {p} are missing"))
+            lacked = count_of(int(missing[p]), "block")
+            self._note(Damage(0, 0, f"process {p} lacks {lacked}"))
 
     @property
     def recordings(self) -> list[tuple[int, int]]:

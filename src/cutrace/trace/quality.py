@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 #: Tables of GPU work that API calls launch.
 GPU_WORK = ("kernels", "memcpys", "memsets", "graph_launches")
 
+_NOT_CLOSED = (
+    "process was killed or still runs, or its file was cut: "
+    "the capture was not closed in order and may lack its end"
+)
+#: The plurals of meanings that are singular.
+PLURALS = {
+    _NOT_CLOSED: (
+        "processes were killed or still run, or their files were cut: "
+        "the captures were not closed in order and may lack their ends"
+    )
+}
+
 # Losses that the program or its user caused: ranges without their other end, and rows older than the rows to keep.
 _INTENDED = ("nvtx_open", "nvtx_unmatched_pop", "let_go")
 
@@ -62,11 +74,7 @@ def unfinished(processes: Iterable[Process]) -> Iterator[Loss]:
     for process in processes:
         if not process.complete:
             bound = f"process {process.pid} ({process.name}): at most its last {process.flush_ms} ms and a flush"
-            meaning = (
-                "process was killed or still runs, or its file was cut: "
-                "the capture was not closed in order and may lack its end"
-            )
-            yield Loss("not_closed", meaning, 1, bound, process.index)
+            yield Loss("not_closed", _NOT_CLOSED, 1, bound, process.index)
 
 
 @dataclass(frozen=True)
