@@ -92,6 +92,13 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
     exporter = check_destination(
         destination, trace.sources, request.format, request.table
     )
+    check_request(exporter, request)
+    with replacing(destination) as temporary:
+        exporter(trace, temporary, request)
+
+
+def check_request(exporter: Exporter, request: Request) -> None:
+    """Raise :class:`CutraceError` when the request asks for something that the exporter does not write."""
     if request.capture and exporter.name not in CARRIERS:
         raise CutraceError(
             f"{exporter.description} cannot carry the capture: choose .pftrace, .json or .sqlite"
@@ -109,8 +116,6 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
             raise CutraceError(
                 f"{exporter.description} has no frames: choose .folded, .speedscope.json or .pb.gz"
             )
-    with replacing(destination) as temporary:
-        exporter(trace, temporary, request)
 
 
 def check_destination(

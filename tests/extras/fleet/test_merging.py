@@ -179,11 +179,22 @@ def test_blocks_that_are_damaged_stay_missing(tmp_path):
     second.write_bytes(data)
     merge([first, second], tmp_path / "all.bin")
     with load(tmp_path / "all.bin") as trace:
-        assert [d.reason for d in trace.quality.damage] == ["1 blocks of process 1 are missing"]
+        assert [d.reason for d in trace.quality.damage] == ["process 1 lacks 1 block"]
         assert trace.count("kernels") == 20
 
 
 # Names
+
+
+def test_each_process_of_a_file_with_several_ranks_has_its_own_rank(tmp_path):
+    both = tmp_path / "both.bin"
+    parts = [rank(tmp_path / f"{n}.bin", n, up=SECOND, rank=n + 4) for n in range(2)]
+    join(both, parts)
+    other = rank(tmp_path / "2.bin", 2, up=SECOND, rank=6)
+    found = merge([both, other], tmp_path / "all.bin")
+    assert [r.name for r in found] == ["ranks 4 and 5", "rank 6"]
+    with load(tmp_path / "all.bin") as trace:
+        assert [p.name for p in trace.processes] == ["rank 4 program", "rank 5 program", "rank 6"]
 
 
 def test_ranks_have_the_names_given_or_told_or_that_of_their_file(tmp_path):

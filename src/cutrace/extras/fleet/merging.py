@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...arguments import checked
-from ...conversion import check_destination
+from ...conversion import check_destination, check_request
 from ...conversion import write as convert
 from ...errors import CutraceError
 from ...exporters.base import Request
@@ -31,6 +31,7 @@ from ...trace import Process, Trace
 from ...trace import load as load_capture
 from ...trace.alignment import Alignment
 from ...units import count_of, format_duration
+from .matching import named_ranks
 from .trace_clocks import clock_errors_of
 
 _ARCHIVE = ".tar"
@@ -93,7 +94,7 @@ def merge(
     ``destination`` is a capture (``.bin``), an archive for Perfetto with a trace for each source (``.tar``), or any
     format of :func:`cutrace.convert`. ``names`` has the name of the rank in each source. Without ``names``, a rank is
     named after the rank in its source or, with ``number``, after the index of its source. With ``clock="keep"`` no time
-    is moved. Returns how each source was aligned.
+    is moved. ``request.say`` gets sentences about records that the sources lack. Returns how each source was aligned.
 
     Raises :class:`CutraceError` when a source cannot be used, two sources are one recording, or the destination cannot
     be written.
@@ -107,16 +108,20 @@ def merge(
             f"{count_of(len(names), 'name')} for {count_of(len(paths), 'file')}: give each file one"
         )
     request = request or Request()
+    say = request.say
+    # Each conversion would say how much of its GPU time has a range.
+    request = replace(request, say=Request().say)
     of_archive = destination.suffix.lower() == _ARCHIVE and not request.format
     of_capture = False
     if of_archive:
         check_output(destination, paths)
     else:
         exporter = check_destination(destination, paths, request.format, request.table)
+        check_request(exporter, request)
         of_capture = exporter.name == "capture"
     with scratch() as folder, _joined(paths, folder / "joined.bin", clock) as joined:
         ranks = _ranks(joined, names, number)
-        changes = _RankChanges(joined, ranks)
+        changes = _RankChanges(joined, ranks, named=bool(names) or number)
         if of_archive:
             with replacing(destination) as temporary:
                 _write_archive(
@@ -135,6 +140,8 @@ def merge(
             joined.copy(changes, whole)
             with load_capture(whole) as trace:
                 convert(trace, destination, request)
+        for sentence in joined.lacking():
+            say(sentence)
     return ranks
 
 
@@ -157,6 +164,11 @@ class _Joined:
             for process, of in zip(self.aligned, self.rank_of, strict=True)
             if of == rank
         ]
+
+    def lacking(self) -> Iterator[str]:
+        """Sentences about what the sources lack. Damage inside blocks is known after they were copied."""
+        quality = replace(self.trace.quality, damage=self.reader.damage)
+        return quality.sentences()
 
     def copy(
         self,
@@ -233,7 +245,7 @@ def _ranks(joined: _Joined, names: Sequence[str], number: bool) -> tuple[Rank, .
         elif number:
             name = f"rank {index}"
         elif recorded:
-            name = f"rank {recorded[0]}"
+            name = named_ranks(sorted(set(recorded)))
         else:
             name = source.split(".")[0]
         hosts = dict.fromkeys(process.host for process in processes if process.host)
@@ -254,11 +266,13 @@ def _ranks(joined: _Joined, names: Sequence[str], number: bool) -> tuple[Rank, .
 
 
 class _RankChanges(Changes):
-    """Changes to blocks: times on the clock of the trace, and process descriptions with their rank."""
+    """Changes to blocks: times on the clock of the trace, and process descriptions with their rank. ``named`` is True
+    if the caller named the ranks. Else a process has the rank that it states."""
 
-    def __init__(self, joined: _Joined, ranks: Sequence[Rank]) -> None:
+    def __init__(self, joined: _Joined, ranks: Sequence[Rank], *, named: bool) -> None:
         self._joined = joined
         self._ranks = ranks
+        self._named = named
 
     def rows(self, process: int, table: TableLayout, rows: np.ndarray) -> np.ndarray:
         return self._joined.aligned[process].alignment.moved_rows(rows)
@@ -272,8 +286,10 @@ class _RankChanges(Changes):
         if "windows" in info:
             info["windows"] = described.times_of_windows
         if "tables" in info:
-            # If a rank has several processes, they keep their names, too.
             info["name"] = rank.name
+            if described.rank is not None and not self._named:
+                info["name"] = f"rank {described.rank}"
+            # If a file has several processes, they keep their names, too.
             if rank.processes > 1:
                 info["name"] += f" {described.name}"
             info["clock_of"] = self._joined.trace.clock

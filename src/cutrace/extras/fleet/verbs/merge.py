@@ -56,6 +56,7 @@ def merge(
     from ....exporters.base import Request
     from ..merging import merge as write
 
+    lacking: list[str] = []
     with target(output, request["format"], "capture") as path:
         done = write(
             sources,
@@ -63,8 +64,9 @@ def merge(
             names=names,
             number=ranks,
             clock=clock,
-            request=Request(**request),
+            request=Request(**request, say=lacking.append),
         )
     if not quiet:
         say(*(rank.sentence() for rank in done))
         say_written(output)
+        say(*lacking)
