@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: The number of captures of earlier tests to keep: they have the launches of work that ran late.
 _EARLIER = 8
+#: The size (bytes) of captures that wait for their removal.
+_UNNEEDED_BYTES = 64 << 20
 
 
 class HardwareCounters(Protocol):
@@ -120,6 +122,8 @@ class Captures:
         self.recording = recording
         self.normalize = normalize
         self._earlier: dict[Path, None] = {}
+        self._unneeded: list[Path] = []
+        self._unneeded_bytes = 0
         self._threads = LeftThreads()
         #: Whether a test or region is being counted.
         self._counting = False
@@ -265,13 +269,26 @@ class Captures:
         for run in runs:
             for part in run.parts:
                 if not part.own:
-                    part.path.unlink(missing_ok=True)
+                    self._remove(part.path)
                 else:
                     self._earlier[part.path] = None
         while len(self._earlier) > _EARLIER:
             oldest = next(iter(self._earlier))
             del self._earlier[oldest]
-            oldest.unlink(missing_ok=True)
+            self._remove(oldest)
+
+    def _remove(self, path: Path) -> None:
+        """Remove a file, together with others: ext4 creates a file slowly soon after it has freed an inode."""
+        size = 0
+        with contextlib.suppress(FileNotFoundError):
+            size = path.stat().st_size
+        self._unneeded.append(path)
+        self._unneeded_bytes += size
+        if self._unneeded_bytes > _UNNEEDED_BYTES:
+            for unneeded in self._unneeded:
+                unneeded.unlink(missing_ok=True)
+            self._unneeded.clear()
+            self._unneeded_bytes = 0
 
     @contextlib.contextmanager
     def opened(self, files: Sequence[Path]) -> Iterator[Trace]:
