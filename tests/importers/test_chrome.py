@@ -140,6 +140,9 @@ class TestOthers:
         trace = load(*(x(pid=pid, tid=pid) for pid in pids))
         told = [p.info.get("source_pid", p.pid) for p in trace.processes]
         assert told == pids
+        assert [p.name for p in trace.processes if p.pid not in pids] == [
+            "name", "events without a process", "process -1", f"process {2**40}", "process 3000000000"
+        ]  # fmt: skip
         assert len({p.pid for p in trace.processes}) == len(pids)
         assert all(0 <= p.pid < 2**31 for p in trace.processes)
         assert len(set(trace.host_slices[["process", "thread"]].tolist())) == len(pids)

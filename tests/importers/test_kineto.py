@@ -325,6 +325,45 @@ class TestRecords:
         assert [p.pid for p in trace.processes] == [10]
         assert trace.kernels["correlation"] == trace.api_calls["correlation"] == 5
 
+    @pytest.mark.parametrize("backend", ["xpu", "privateuse1"])
+    def test_calls_of_other_backends_launch_work(self, load: Callable[..., Trace], backend: str) -> None:
+        of_driver = changed(CALL, cat=f"{backend}_driver", ts=2e9 + 1, dur=0.5, args={"correlation": 6})
+        trace = load(KERNEL, changed(CALL, cat=f"{backend}_runtime"), of_driver)
+        assert trace.api_calls["correlation"].tolist() == [5, 6]
+        assert trace.functions["domain"][trace.api_calls["function"]].tolist() == [2, 1]
+        assert not trace.count("host_slices")
+
+    def test_arrows_to_devices_without_tables_are_kept(self, load: Callable[..., Trace]) -> None:
+        call = changed(CALL, cat="mtia_runtime", args={"correlation": 9})
+        work = {"ph": "X", "cat": "mtia_ccp_events", "name": "dma", "pid": 17, "tid": 3, "ts": 2e9 + 5, "dur": 1}
+        arrow = {"cat": "ac2g", "name": "ac2g"}
+        start, end = {"ph": "s", "pid": 10, "tid": 11, "ts": 2e9}, {"ph": "f", "bp": "e"}
+        of_work = {key: work[key] for key in ("pid", "tid", "ts")}
+        of_kernel = {key: KERNEL[key] for key in ("pid", "tid", "ts")}
+        trace = load(
+            CALL, call, arrow | start | {"id": 9}, arrow | start | {"id": 5}, work, KERNEL,
+            arrow | end | of_work | {"id": 9}, arrow | end | of_kernel | {"id": 5},
+            # Kineto ends an arrow on each call.
+            arrow | end | {"id": 7, "pid": 10, "tid": 11, "ts": 2e9},
+        )  # fmt: skip
+        assert trace.flows[["id", "phase", "thread", "flags"]].tolist() == [(9, ord("s"), 11, 0), (9, ord("f"), 3, 1)]
+        accounts = {account.what: account for account in trace.imports[0].accounts}
+        assert (accounts["ac2g (s)"].kept.count, accounts["ac2g (f)"].kept.count) == (1, 1)
+        left = [sum(tally.count for tally in accounts[f"ac2g ({phase})"].left.values()) for phase in "sf"]
+        assert left == [1, 2]
+
+    def test_correlation_ids_of_more_than_32_bits_are_left_out(self, load: Callable[..., Trace]) -> None:
+        large = {"correlation": (1 << 32) + 5}
+        trace = load(
+            CALL, changed(KERNEL, args=large), changed(CALL, args=large), changed(KERNEL, args={"correlation": -1})
+        )
+        assert trace.kernels["correlation"].tolist() == [0, 0xFFFFFFFF]
+        assert trace.api_calls["correlation"].tolist() == [5, 0]
+        assert trace.external_correlations["correlation"].tolist() == [5]
+        accounts = {account.what: account for account in trace.imports[0].accounts}
+        for what in ("kernel", "cuda_runtime"):
+            assert accounts[f"argument correlation of {what}"].left["out of range"].count == 1
+
     def test_work_is_of_the_process_that_made_calls(self, load: Callable[..., Trace]) -> None:
         trace = load(
             {"ph": "X", "cat": "user_annotation", "name": "a", "pid": 3, "tid": 3, "ts": 1, "dur": 1}, KERNEL, CALL
@@ -363,7 +402,7 @@ class TestRecords:
             (*kinds, size, 0, 0) for kinds, size in zip(names.values(), (5, 6, 7, 8, 0), strict=True)
         ]
         told = next(a for a in trace.imports[0].accounts if a.what == "names of copies")
-        assert told.left["without a known kind of copy"].count == 1
+        assert told.left["without a known kind of copy or memory"].count == 2
 
     def test_a_copy_names_the_context_of_the_other_device(self, load: Callable[..., Trace]) -> None:
         arguments = {"fromDevice": 0, "inDevice": 0, "toDevice": 1, "fromContext": 4, "inContext": 4, "toContext": 5}
@@ -380,7 +419,7 @@ class TestRecords:
         trace = load(CALL, *fills)
         assert trace.memsets[["memory", "bytes"]].tolist() == [(3, 0), (5, 1), (0, 2), (0, 3)]
         told = next(a for a in trace.imports[0].accounts if a.what == "names of memory fills")
-        assert told.left["without a known kind of memory"].count == 1
+        assert told.left["without a known kind of memory"].count == 2
 
     def test_recordings_of_events_are_slices_and_rows(self, load: Callable[..., Trace]) -> None:
         event = changed(KERNEL, cat="cuda_event", name="Event Record", args={"event_id": 4, "correlation": 8})

@@ -109,8 +109,25 @@ RULES = (
         left=(*_DERIVED, *_OF_COPIES),
         arguments=(*_WHERE, *_GRAPH, Key("bytes")),
     ),
-    *_rules("runtime", "X", "cuda_runtime", "Runtime", left=_DERIVED, arguments=_CALL),
-    *_rules("driver", "X", "cuda_driver", left=_DERIVED, arguments=_CALL),
+    *_rules(
+        "runtime",
+        "X",
+        "cuda_runtime",
+        "Runtime",
+        "xpu_runtime",
+        "privateuse1_runtime",
+        left=_DERIVED,
+        arguments=_CALL,
+    ),
+    *_rules(
+        "driver",
+        "X",
+        "cuda_driver",
+        "xpu_driver",
+        "privateuse1_driver",
+        left=_DERIVED,
+        arguments=_CALL,
+    ),
     *_rules(
         "synchronizations",
         "X",
@@ -237,6 +254,10 @@ class Kineto(Generic):
         super().__init__(timeline)
         self._host: int | None = None
         self._gpus: dict[int, GpuOwner] | None = None
+        # The threads of the file with GPU work. Arrows end on such threads, or on threads of devices that a capture has
+        # no tables for.
+        self._gpu_threads: set[int] = set()
+        self._arrows: list[Events] = []
 
     def begin(self, batch: list[Events]) -> None:
         """Find the host process before groups are taken."""
@@ -263,17 +284,17 @@ class Kineto(Generic):
         if group not in _GROUPS:
             super().take(events)
             return
+        if group == "arrows":
+            self._arrows.append(events)
+            return
         if group in _HOST_KINDS:
             outcome = self._slices(events, _HOST_KINDS[group])
         elif group in _GPU_GROUPS:
             outcome = self._gpu_work(group, events)
-        elif group == "arrows":
-            outcome = np.full(len(events), Outcome.REDUNDANT, np.uint8)
         else:
             outcome = getattr(self, f"_{group}")(events)
         self._timeline.leave_columns(events, "argument", *events.counted)
-        if group != "arrows":
-            self._timeline.leave_columns(events, "key", *_KEYS)
+        self._timeline.leave_columns(events, "key", *_KEYS)
         self._timeline.account_events(events, outcome)
 
     # GPU work
@@ -285,6 +306,7 @@ class Kineto(Generic):
         if not len(events):
             return outcome
         table = _GPU_GROUPS[group]
+        self._gpu_threads.update(np.unique(events.threads).tolist())
         # "stream 7" is 7; an id without a number is 0.
         numbers = self._by_thread(events, lambda *ids: list(map(_number, ids)))
         pid, tid = numbers
@@ -295,7 +317,7 @@ class Kineto(Generic):
             "device": device,
             "context": context,
             "stream": _u32(_given(events, "stream", tid)),
-            "correlation": _u32(events.integers("correlation")),
+            "correlation": self._correlations(events),
             "graph_node": events.integers("graph node id"),
             "graph": _u32(events.integers("graph id")),
             "start": start,
@@ -350,12 +372,12 @@ class Kineto(Generic):
     def _memcpys(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
         rows["bytes"] = self._sizes(events, "bytes", most=1 << 62)
         named = self._timeline.by_text(events.names, _copy_named, object)
-        kinds = np.array([kind or (0, 0, 0) for kind in named], np.uint8)
-        kinds = kinds.reshape(-1, 3)
-        rows["kind"], rows["source_memory"], rows["destination_memory"] = kinds.T
-        without = int(np.count_nonzero(named == None))  # noqa: E711 (of each)
+        kinds = np.array(named.tolist(), np.int16).reshape(-1, 3)
+        known = np.maximum(kinds, 0)
+        rows["kind"], rows["source_memory"], rows["destination_memory"] = known.T
+        without = int(np.count_nonzero((kinds < 0).any(axis=1)))
         self._timeline.out.left(
-            "names of copies", without, why="without a known kind of copy"
+            "names of copies", without, why="without a known kind of copy or memory"
         )
         peer = events.present("inDevice")
         own = events.integers("inContext")
@@ -479,7 +501,7 @@ class Kineto(Generic):
         fits = numbers < _MOST
         kept = np.flatnonzero(outcome == Outcome.KEPT)
         outcome[kept[~fits]] = Outcome.FULL
-        correlation = _u32(events.integers("correlation"))
+        correlation = self._correlations(events)
         columns = {
             "start": start,
             "end": end,
@@ -497,7 +519,8 @@ class Kineto(Generic):
         """Write Kineto's external ids by correlation id."""
         external = events.integers("External id")
         correlation = events.integers("correlation")
-        given = events.present("External id") & (correlation > 0)
+        usable = (correlation > 0) & (correlation <= 0xFFFFFFFF)
+        given = events.present("External id") & usable
         self._timeline.add_once(
             "external_correlations",
             process[given],
@@ -515,7 +538,7 @@ class Kineto(Generic):
         )
         process, thread = self._by_thread(events, self._overhead_thread)
         known = kinds >= 0
-        correlation = _u32(events.integers("correlation"))
+        correlation = self._correlations(events)
         rows = rows_of(
             "overheads",
             len(events),
@@ -575,6 +598,7 @@ class Kineto(Generic):
 
     def finish(self, others: dict[str, Any]) -> None:
         super().finish(others)
+        self._finish_arrows()
         self._leave_metadata()
         writer = self._timeline.writer(self._home)
         info = {}
@@ -592,6 +616,24 @@ class Kineto(Generic):
         writer.process(info)
         self._devices(others)
         self._clocks(others)
+
+    def _finish_arrows(self) -> None:
+        """Write the arrows that end on threads without GPU work as flows. Correlation ids have the others."""
+        starts: set[int] = set()
+        ends: set[int] = set()
+        for events in self._arrows:
+            ids = events.integers("id")
+            starts.update(ids[events.phases == ord("s")].tolist())
+            elsewhere = ~np.isin(events.threads, list(self._gpu_threads))
+            ends.update(ids[elsewhere & (events.phases == ord("f"))].tolist())
+        of_flows = list(starts & ends)
+        for events in self._arrows:
+            chosen = np.isin(events.integers("id"), of_flows)
+            outcome = np.full(len(events), Outcome.REDUNDANT, np.uint8)
+            flows = events.select(chosen)
+            if len(flows):
+                outcome[chosen] = self._flows(flows)
+            self._timeline.account_events(events, outcome)
 
     def _host_in_name(self) -> str:
         """The host in the name that torch.profiler gives a file, "" in other names. The process id in the name has to
@@ -679,6 +721,17 @@ class Kineto(Generic):
         self._timeline.out.left(what, count, why="out of range")
         return np.where(unusable, 0, values)
 
+    def _correlations(self, events: Events) -> np.ndarray:
+        """The correlation ids of events, 0xffffffff for -1. Ids of more than 32 bits become 0 and are counted as left
+        out."""
+        values = events.integers("correlation")
+        unusable = (values < -1) | (values > 0xFFFFFFFF)
+        if unusable.any():
+            count = int(np.count_nonzero(unusable))
+            what = f"argument correlation of {self._timeline.kind_of(events)}"
+            self._timeline.out.left(what, count, why="out of range")
+        return _u32(np.where(unusable, 0, values))
+
     def _triples(self, texts: np.ndarray) -> np.ndarray:
         def triple(text: str) -> list[int]:
             value: Any = value_of(text)
@@ -714,23 +767,23 @@ def _gpus(own: bytes | None) -> dict[int, GpuOwner]:
     return out
 
 
-def _copy_named(name: str) -> tuple[int, int, int] | None:
-    """Kind, source and destination of a copy from its name, None for another name."""
+def _copy_named(name: str) -> tuple[int, int, int]:
+    """Kind, source and destination of a copy from its name. Each is -1 if the name does not give it."""
     match = _COPY.fullmatch(name)
     if not match:
-        return None
+        return -1, -1, -1
     return (
-        MEMCPY_KINDS.get(match[1], 0),
-        MEMORY_KINDS.get(match[2], 0),
-        MEMORY_KINDS.get(match[3], 0),
+        MEMCPY_KINDS.get(match[1], -1),
+        MEMORY_KINDS.get(match[2], -1),
+        MEMORY_KINDS.get(match[3], -1),
     )
 
 
 def _fill_named(name: str) -> int:
-    """The memory of a fill from its name, -1 for another name."""
+    """The memory of a fill from its name, -1 if the name does not give it."""
     match = _FILL.fullmatch(name)
     if match:
-        return MEMORY_KINDS.get(match[1], 0)
+        return MEMORY_KINDS.get(match[1], -1)
     return -1
 
 

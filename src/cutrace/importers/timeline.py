@@ -159,7 +159,7 @@ class ImportTimeline:
             index = self._begin_process(pid, "")
         else:
             source_pid = readable(pid)
-            name = ""
+            name = f"process {source_pid}"
             if pid in (None, b""):
                 name = NO_PROCESS
             elif isinstance(pid, bytes):
