@@ -430,3 +430,11 @@ def test_no_more_than_all_accesses_are_repetitions():
 def test_without_metrics_only_the_launch_speaks():
     found = findings(replace(grid(20), values={}))
     assert [one.rule for one in found] == ["idle multiprocessors"]
+
+
+def test_only_near_the_peak_the_same_bytes_cannot_be_faster():
+    remedies = {percent: BY_NAME["DRAM-bound"].find(memory_bound(DRAM, percent)).remedy for percent in (65.0, 92.0)}
+    assert "Or move the same bytes faster" in remedies[65.0]
+    assert "hardly run faster" in remedies[92.0]
+    assert "hardly" not in remedies[65.0]
+    assert "faster: keep" not in remedies[92.0]

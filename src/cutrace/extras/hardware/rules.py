@@ -244,7 +244,12 @@ def _memory(unit: str, facts: Facts, _: float) -> Said | None:
     if limit(facts) != "memory" or memory_unit(facts) != unit:
         return None
     memory = facts.values[MEMORY]
-    return _SAID_OF_MEMORY[unit].format(memory), memory / 100
+    remedy = _MEMORY_REMEDIES[unit]
+    if memory < NEAR_PEAK:
+        remedy += _MORE_IN_FLIGHT
+    elif unit == "DRAM":
+        remedy += _NO_FASTER
+    return _SAID_OF_MEMORY[unit].format(memory), memory / 100, remedy
 
 
 _SAID_OF_COMPUTE = {
@@ -569,7 +574,7 @@ class Stall:
     harmless: bool = False
 
 
-_LESS_WORK = "Do fewer of these instructions, or wider ones."
+_BY_LINE = "Look at the lines with the most samples: `cutrace record --sample pc`."
 #: The stall reasons of warps by their names in CUPTI.
 STALLS: dict[str, Stall] = {
     "long_scoreboard": Stall(
@@ -587,7 +592,7 @@ STALLS: dict[str, Stall] = {
     ),
     "mio_throttle": Stall(
         "room in the queue of shared memory and special functions",
-        "Use fewer and wider accesses to shared memory, warp shuffles in its place, and fewer special functions.",
+        "Use fewer and wider accesses to shared memory, fewer warp shuffles, and fewer special functions.",
     ),
     "math_pipe_throttle": Stall(
         "a free pipe", "Mix instructions of several pipes, or use tensor cores."
@@ -609,12 +614,13 @@ STALLS: dict[str, Stall] = {
     ),
     "no_instruction": Stall(
         "the next instruction",
-        "Shrink the code that is executed (less unrolling, fewer branches), to fit the instruction cache.",
+        "Shrink the code that is executed (less unrolling, fewer branches), to fit the instruction cache. Launch more "
+        "blocks if the grid is small: each instruction is then fetched for more warps.",
     ),
     "branch_resolving": Stall(
         "the target of a branch", "Use fewer branches, or predicated instructions."
     ),
-    "dispatch_stall": Stall("dispatch", _LESS_WORK),
+    "dispatch_stall": Stall("dispatch", _BY_LINE),
     "drain": Stall(
         "stores at its end", "Write coalesced, and spread stores over the kernel."
     ),
@@ -625,7 +631,7 @@ STALLS: dict[str, Stall] = {
         "room in the queue of textures", "Use fewer or wider texture reads."
     ),
     "sleeping": Stall("the end of a sleep", "Sleep shorter."),
-    "misc": Stall("something else", "Look at the lines with the most samples."),
+    "misc": Stall("something else", _BY_LINE),
     "not_selected": Stall("its turn: it was ready", harmless=True),
 }
 
@@ -669,11 +675,15 @@ def _stalls(facts: Facts, threshold: float) -> Said | None:
 _LIMITS = (COMPUTE, MEMORY)
 _UNIT_METRICS = {"DRAM": DRAM, "L2": L2, "L1": L1}
 _MEMORY_REMEDIES = {
-    "DRAM": "Move fewer bytes: fuse kernels, keep data in L2 or shared memory, use narrower types. With the "
-    "same bytes the kernel cannot run faster.",
+    "DRAM": "Move fewer bytes: fuse kernels, keep data in L2 or shared memory, use narrower types.",
     "L2": "Ask L2 for fewer bytes: coalesce, and reuse data in shared memory or registers.",
     "L1": "Use fewer or wider accesses to shared memory and L1, avoid bank conflicts, and keep data in registers.",
 }
+#: What also helps below :data:`NEAR_PEAK`, and what does not help from there on.
+_MORE_IN_FLIGHT = (
+    " Or move the same bytes faster: keep more or wider accesses in flight."
+)
+_NO_FASTER = " With the same bytes the kernel can hardly run faster."
 _PIPE_REMEDIES = {
     "tensor": "The tensor cores are the right place: do less work, or use a narrower type.",
     "fma": "Do fewer operations; use tensor cores for matrix products.",
@@ -829,7 +839,8 @@ def _rules() -> Iterator[KernelRule]:
             threshold=10.0,
             unit="%",
             source=_BEST + "#shared-memory-and-memory-banks",
-            remedy="Pad the rows of the array by a word, or swizzle its columns.",
+            remedy="Pad the rows of the array by a word (by 16 bytes if a thread accesses 16 bytes at a time), or "
+            "swizzle its columns.",
             says=partial(_conflicts, op),
             launch=True,
         )
