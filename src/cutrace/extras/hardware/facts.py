@@ -77,9 +77,9 @@ class Room:
 class Facts:
     """A kernel in one launch configuration on one model of GPU. It has a stable name, and a ``symbol``: the mangled
     name that CUPTI gives, which differs between template instances. ``values`` are the means of its metrics over the
-    ``counted`` launches, and ``caches`` is a value of :data:`CACHES`. ``time`` is the mean time of these launches (ns).
-    ``total`` is the time of all ``launches`` in the run without counters (ns), and ``share`` (0 to 1) its share of the
-    time of all kernels. ``shape`` and ``room`` are None if they are unknown."""
+    ``counted`` launches, and ``caches`` is a value of :data:`CACHES`. ``total`` is the time of all ``launches`` in
+    the run without counters (ns), ``time`` their mean, and ``share`` (0 to 1) the share of the total in the time of all
+    kernels. ``shape`` and ``room`` are None if they are unknown."""
 
     kernel: str
     values: Mapping[str, float] = field(default_factory=dict)
@@ -133,6 +133,10 @@ def kernel_facts(trace: Trace) -> list[Facts]:
     made = []
     for (key, gpu), launches in groups.items():
         count, total = times.get((key, gpu), (0, 0))
+        # Without the launches of the first run, the metrics still have the times of their own launches.
+        time = sum(launch.time for launch in launches) / len(launches)
+        if count:
+            time = total / count
         facts = Facts(
             kernel=normalize_kernel(key[0]),
             symbol=key[0],
@@ -143,7 +147,7 @@ def kernel_facts(trace: Trace) -> list[Facts]:
             caches=_caches(launches),
             counted=len(launches),
             launches=max(count, len(launches)),
-            time=sum(launch.time for launch in launches) / len(launches),
+            time=time,
             total=total,
             share=total / (whole or 1),
         )
