@@ -176,7 +176,7 @@ BAD = {
     "a reason into no folder": (["why", "{tmp}/good.bin", "-o", "{tmp}/absent/a.html"], "does not exist"),
     "a reason without metrics": (
         ["why", "{tmp}/good.bin", "-o", "{tmp}/a.html"],
-        "there are no hardware metrics of kernels: record them with `cutrace profile -- COMMAND`",
+        "good.bin: record them with `cutrace profile -- COMMAND`",
     ),
     "a reason of no file": (["why", "{tmp}/good.bin", "{tmp}/absent.bin"], "there are no hardware metrics"),
 }  # fmt: skip

@@ -182,8 +182,9 @@ def answers(trace: Trace, kernel: Patterns | None = None) -> list[Answer]:
     :class:`CutraceError` if there is none."""
     every = kernel_facts(trace)
     if not every:
+        where = listed([str(source) for source in trace.sources], _NAMED)
         raise CutraceError(
-            "there are no hardware metrics of kernels: record them with `cutrace profile -- COMMAND`"
+            f"there are no hardware metrics of kernels in {where}: record them with `cutrace profile -- COMMAND`"
         )
     if kernel is not None:
         patterns = several(kernel)
