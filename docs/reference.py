@@ -250,7 +250,10 @@ def _help_and_default(option: click.Option) -> tuple[str, str]:
     if isinstance(option.show_default, str):
         return help, option.show_default
     if option.show_default and not option.is_flag and not callable(option.default):
-        return help, code(str(option.default))
+        default = option.default
+        if option.multiple:
+            default = ",".join(default)
+        return help, code(str(default))
     return help, ""
 
 

@@ -222,7 +222,7 @@ def _refuse_repetition(paths: Sequence[Path]) -> None:
     """Raise an error when two paths are one file."""
     seen: dict[Path, Path] = {}
     for path in paths:
-        first = seen.setdefault(path.resolve(), path)
+        first = seen.setdefault(Path(os.path.realpath(path)), path)
         if first is not path:
             raise CutraceError(
                 f"{first} and {path} are one file: name it once, or name the other file"

@@ -5,6 +5,7 @@ All outputs get their mode here: what the umask allows.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -47,7 +48,10 @@ def check_output(
             f"cannot tell the format of {path}: write a name that ends in {either}"
         )
     try:
-        occupied = path.exists() and not (path.is_dir() if folder else path.is_file())
+        target = target_of(path)
+        occupied = target.exists() and not (
+            target.is_dir() if folder else target.is_file()
+        )
     except OSError as error:
         raise unwritable(path, error) from None
     if occupied:
@@ -75,9 +79,9 @@ def keep_sources(
 ) -> None:
     """Raise :class:`CutraceError` when writing one of ``paths`` would replace a source, or put a file into a source
     that is a folder."""
-    places = [(path, path.resolve(), path.exists()) for path in paths]
+    places = [(path, target_of(path), path.exists()) for path in paths]
     for source in map(Path, sources):
-        other = source.resolve()
+        other = Path(os.path.realpath(source))
         for path, whole, exists in places:
             same = exists and source.exists() and path.samefile(source)
             if same or other in whole.parents or whole in other.parents:
@@ -95,7 +99,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises :class:`CutraceError` when ``path`` cannot be written; errors name ``path``, or the target of the link.
     """
     try:
-        target = path.resolve() if path.is_symlink() else path
+        target = target_of(path) if path.is_symlink() else path
         with tempfile.TemporaryDirectory(
             prefix=f".{target.name[:100]}.", dir=target.parent
         ) as folder:
@@ -112,6 +116,15 @@ def replacing(path: Path) -> Iterator[Path]:
             publish(temporary, target)
     except OSError as error:
         raise unwritable(path, error) from None
+
+
+def target_of(path: Path) -> Path:
+    """Return the absolute path that ``path`` leads to through all links. Raises :class:`CutraceError` when the links
+    form a loop."""
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise Unwritable(path, os.strerror(errno.ELOOP))
+    return target
 
 
 def write_pieces(path: Path, pieces: Iterable[str]) -> None:

@@ -208,7 +208,8 @@ def _missing(what: str, patterns: Sequence[str], known: Iterable[str]) -> NoRetu
         hint = f"upper and lower case differ, and there is {_listing(in_case)}."
     else:
         hint = did_you_mean(patterns[0], names, others)
-    raise CutraceError(f"the trace has no {what} {_listing(patterns)}: {hint}")
+    asked = _listing(pattern or "''" for pattern in patterns)
+    raise CutraceError(f"the trace has no {what} {asked}: {hint}")
 
 
 def _listing(names: Iterable[str]) -> str:

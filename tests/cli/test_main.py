@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -167,6 +168,23 @@ BAD = {
     ),
     "one file twice": (["merge", "{tmp}/good.bin", "{tmp}/good.bin", "-o", "{tmp}/x.bin"], "are one file"),
     "merged into no format": (["merge", "{tmp}/good.bin", "-o", "{tmp}/x.xyz"], "cannot tell the format of "),
+    "a loop of links": (["info", "{tmp}/loop.bin"], "loop.bin: Too many levels of symbolic links. Check"),
+    "a loop of links among several": (["info", "{tmp}/good.bin", "{tmp}/loop.bin"], "Too many levels of symbolic"),
+    "a loop of links as output": (
+        ["convert", "{tmp}/good.bin", "-o", "{tmp}/loop.bin"], "cannot write {tmp}/loop.bin: Too many levels",
+    ),
+    "a recording into a loop of links": (["record", "-o", "{tmp}/loop.bin", "--", "true"], "Too many levels"),
+    "a loop of links as a folder": (["batch", "kernels", "{tmp}/good.bin", "-o", "{tmp}/loop.bin"], "Too many levels"),
+    "an empty name": (["info", ""], "'CAPTURE...': the name is empty: name a file or a folder. See `cutrace info"),
+    "an output without a name": (["convert", "{tmp}/good.bin", "-o", ""], "the name is empty: name a file or a folder"),
+    "an option without its value": (["stats", "{tmp}/good.bin", "--sort"], "an argument. See `cutrace stats --help`."),
+    "an option of a verb of a verb without its value": (["golden", "create", "--test"], "See `cutrace golden create"),
+    "no whole number": (["stats", "{tmp}/good.bin", "--limit", "1.5"], "'1.5' is not a valid integer. See"),
+    "a list in parts": (
+        ["record", "-o", "{tmp}/r.bin", "--kinds", "warp", "--kinds", "kernel", "--", "true"], "activity: 'warp'; ",
+    ),
+    "a kernel without a name": (["slice", "{tmp}/good.bin", "-o", "{tmp}/x.bin", "--kernel", ""], "no kernel '':"),
+    "a rank without a name": (["merge", "{tmp}/good.bin", "-o", "{tmp}/x.bin", "--name", ""], "a rank is empty: give"),
     "a slice of no format": (["slice", "{tmp}/absent.bin", "-o", "{tmp}/x.xyz"], "cannot tell the format of "),
     "a slice by no such kernel": (
         ["slice", "{tmp}/good.bin", "-o", "{tmp}/x.bin", "--kernel", "saxpi"],
@@ -190,6 +208,7 @@ def test_bad_input_is_one_sentence_and_status_2_and_leaves_nothing(case, tmp_pat
     (tmp_path / "golden").mkdir()
     (tmp_path / "golden" / "a.toml").touch()
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop.bin").symlink_to("loop.bin")
     monkeypatch.chdir(Path(__file__).parents[2])
     small_capture(tmp_path / "good.bin")
     (tmp_path / "good.bin.gz").write_bytes(gzip.compress((tmp_path / "good.bin").read_bytes()))
@@ -455,6 +474,29 @@ def test_a_mistake_in_cutrace_is_not_hidden(tmp_path, monkeypatch):
     monkeypatch.setattr("cutrace.loading.load_capture", lambda *_: import_module("no_such_module"))
     with pytest.raises(ModuleNotFoundError):
         main(["info", str(small_capture(tmp_path / "a.bin"))])
+
+
+def test_the_status_is_2_where_stderr_takes_no_sentence():
+    command = f"{sys.executable} -m cutrace fly 2>/dev/full"
+    assert subprocess.run(["sh", "-c", command], timeout=60).returncode == 2
+
+
+def test_a_folder_that_was_removed_is_one_sentence(tmp_path):
+    command = f"mkdir gone; cd gone; rmdir ../gone; exec {sys.executable} -m cutrace golden check"
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("cutrace: the current folder does not exist any more: change to another one\n")
+
+
+def test_an_interrupt_ends_the_line_of_the_terminal_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    command = [sys.executable, "-m", "cutrace", "golden", "check", "--collected", str(tmp_path / "pipe")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path) as process:
+        writer = os.open(tmp_path / "pipe", os.O_WRONLY)  # returns once the command reads
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        assert process.stderr.read() == b"\n"
+        os.close(writer)
 
 
 def test_colours_are_for_terminals_that_want_them():

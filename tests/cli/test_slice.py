@@ -28,7 +28,19 @@ def test_the_share_of_ranges_is_that_of_the_whole_trace(tmp_path):
 
 def test_conditions_may_be_repeated_and_tables_listed(tmp_path):
     training_steps(tmp_path / "run.bin", steps=3)
-    options = ["--nvtx", "step 0", "--nvtx", "step 2", "--tables", "kernels, nvtx_ranges", "--stream", "7", "-q"]
+    options = [
+        "--nvtx",
+        "step 0",
+        "--nvtx",
+        "step 2",
+        "--tables",
+        "kernels",
+        "--tables",
+        "nvtx_ranges,",
+        "--stream",
+        "7",
+        "-q",
+    ]
     done = run("slice", "run.bin", "-o", "s.bin", *options, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     with cutrace.load(tmp_path / "s.bin") as trace:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -236,6 +238,16 @@ def test_paths_that_cannot_be_read_are_refused(tmp_path):
         Reader(tmp_path / "nothing.bin")
     with pytest.raises(BadCapture, match="it is a folder"):
         Reader(tmp_path)
+
+
+def test_a_disk_that_fails_is_named_with_its_file(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    write(tmp_path / "a.bin")
+    monkeypatch.setattr("cutrace.runbin.reader.read_at", fail)
+    with pytest.raises(BadCapture, match=re.escape(f"cannot read {tmp_path}/a.bin: Input/output error. Check")):
+        Reader(tmp_path / "a.bin")
 
 
 def test_no_file_descriptor_is_left_open(tmp_path):

@@ -8,6 +8,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
@@ -144,7 +145,8 @@ def status_of(arguments: list[str] | None) -> int:
 
     def complain(message: object, *_: object, **__: object) -> int:
         head = click.style("cutrace:", fg="red")
-        click.echo(f"{head} {shown(str(message))}", err=True, color=color)
+        with suppress(OSError):  # stderr is full or closed
+            click.echo(f"{head} {shown(str(message))}", err=True, color=color)
         return 2
 
     with warnings.catch_warnings():
@@ -167,7 +169,6 @@ def status_of(arguments: list[str] | None) -> int:
         except (CutraceError, MemoryError, ImportError, OSError) as error:
             return complain(_sentence(error))
         except (click.exceptions.Abort, KeyboardInterrupt):
-            click.echo(err=True)
             return 130
 
 
@@ -191,6 +192,8 @@ def _sentence(error: Exception) -> str:
         return str(unwritable_stdout(error))
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and not error.filename:
         return str(no_room(error.strerror))
+    if isinstance(error, FileNotFoundError) and not error.filename:
+        return "the current folder does not exist any more: change to another one"
     sentence = error.strerror or text
     if error.filename:
         sentence += f": {error.filename}"

@@ -47,9 +47,9 @@ _OF_RUNS = {
 )
 @options.form(["text", "json", "markdown"], by_ending=True)
 @options.output("File to write to; else stdout.", required=False)
-@click.option(
+@options.names(
     "--fail-on",
-    default="exact",
+    default=["exact"],
     show_default=True,
     metavar="ASPECTS",
     help="What ends with status 1: counts, bytes, launches, memory, time, code; exact (the first three), all, none.",
@@ -68,9 +68,9 @@ _OF_RUNS = {
     metavar="NODEID",
     help="With a golden file: the test to compare; else all tests that the captures mark.",
 )
-@click.option(
+@options.names(
     "--gate",
-    default="work,counter",
+    default=["work,counter"],
     show_default=True,
     help="With a golden file: metrics and classes that fail, or none; with less, less of them fails too.",
 )

@@ -80,18 +80,18 @@ def golden() -> None:
     metavar="NODEID",
     help="Id of the test; else the tests that the captures mark.",
 )
-@click.option(
+@options.names(
     "--gate",
-    default="work,counter",
+    default=["work,counter"],
     show_default=True,
     help="Metrics and classes to gate.",
 )
 @options.ignore
 @options.variant
-@click.option(
+@options.names(
     "--update",
     metavar="WORDS",
-    default="changed",
+    default=["changed"],
     show_default=True,
     help="What to write: missing, changed or all, and names of metrics.",
 )

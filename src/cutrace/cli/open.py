@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "--port",
     metavar="N",
-    type=click.IntRange(1, 65535),
+    type=options.Integer(1, 65535),
     default=PORT,
     help=f"Port of the loopback interface; the page fetches from {PORT} only.",
 )

@@ -20,15 +20,33 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Decorator = Callable[[_Function], _Function]
 
-#: A file or folder by its name. The function that opens it checks that it exists and is usable.
-FILE = click.Path(path_type=Path, readable=False)
+
+class _Named(click.Path):
+    """A file or folder by its name. The function that opens it checks that it exists and is usable."""
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        # An empty path would be the current folder. A script passes one when its variable is not set.
+        if value == "":
+            self.fail("the name is empty: name a file or a folder", param, ctx)
+        return super().convert(value, param, ctx)
 
 
-class _Source(click.Path):
+FILE = _Named(path_type=Path, readable=False)
+
+
+class _Source(_Named):
     """A file to read; ``-`` is a temporary copy of stdin."""
 
     def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
     ) -> Any:
         if value != "-" or ctx is None:
             return super().convert(value, param, ctx)
@@ -57,7 +75,10 @@ class _UrlOrSource(_Source):
     """A file to read, or the URL of one, which stays a string."""
 
     def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
     ) -> Any:
         if isinstance(value, str) and "://" in value:
             return value
@@ -67,7 +88,14 @@ class _UrlOrSource(_Source):
 SOURCE = _Source(path_type=Path, readable=False)
 URL_OR_SOURCE = _UrlOrSource(path_type=Path, readable=False)
 
-COUNT = click.IntRange(min=0)
+
+class Integer(click.IntRange):
+    """An integer in a range."""
+
+    name = "integer"  # for the message about a word
+
+
+COUNT = Integer(min=0)
 #: Rows of a table for people, by default.
 ROWS = 20
 
@@ -85,6 +113,17 @@ class Group(click.Group):
         if args[:1] == ["help"]:
             args = [*args[1:], "--help"]
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            # The error for an option without its value names no command.
+            name = ctx.invoked_subcommand
+            command = self.get_command(ctx, name or "")
+            if error.ctx is None and command is not None:
+                error.ctx = click.Context(command, ctx, name)
+            raise
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -155,6 +194,19 @@ def form(choice: Sequence[str], *, by_ending: bool = False) -> Decorator[Any]:
     return click.option(
         "--format", "form", type=click.Choice(choice), callback=default, help=help
     )
+
+
+def names(flag: str, **declared: Any) -> Decorator[Any]:
+    """Return an option of names with commas between them. The names of all its uses count."""
+
+    def joined(
+        ctx: click.Context, param: click.Parameter, uses: Sequence[str]
+    ) -> str | None:
+        if not uses:
+            return None
+        return ",".join(uses)
+
+    return click.option(flag, multiple=True, callback=joined, **declared)
 
 
 #: Endings of files of plain text.
@@ -229,6 +281,8 @@ def _option_of_recording(row: Option, verb: str) -> Decorator[Any]:
         kind = click.Choice(row.choices)
     elif row.number:
         kind = int
+    if row.metavar == "KIND,...":
+        return names(row.flag, metavar=row.metavar, help=help)
     return click.option(
         row.flag,
         row.keyword,

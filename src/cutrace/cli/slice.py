@@ -63,16 +63,14 @@ _NAME = "Exact, a pattern with * or ?, or /a regular expression/; may be repeate
     multiple=True,
     help=f"Mangled, demangled or normalised name. {_NAME}",
 )
-@click.option(
+@options.names(
     "--tables",
     metavar="A,B",
-    default="",
     help="Keep the events of these tables only: kernels,memcpys,...",
 )
-@click.option(
+@options.names(
     "--without",
     metavar="A,B",
-    default="",
     help="Leave out the events of these tables: api_calls,...",
 )
 @options.compress
@@ -82,8 +80,8 @@ _NAME = "Exact, a pattern with * or ?, or /a regular expression/; may be repeate
 def slice(
     sources: tuple[Path, ...],
     output: Path,
-    tables: str,
-    without: str,
+    tables: str | None,
+    without: str | None,
     clock: Clock,
     quiet: bool,
     **given: Any,
@@ -100,9 +98,9 @@ def slice(
     request = Request(
         **{name: given.pop(name) for name in ("format", "compress", "table")}
     )
-    conditions = Conditions(
-        **given, tables=parse_words(tables), without=parse_words(without)
-    )
+    given["tables"] = parse_words(tables or "")
+    given["without"] = parse_words(without or "")
+    conditions = Conditions(**given)
     with target(output, request.format, "capture") as path:
         done = cut(sources, path, conditions, clock=clock, request=request)
     if not quiet:

@@ -106,7 +106,7 @@ class Reader:
         self.size = status.st_size
         self._whole = b""
         if self.size <= _READ_AT_ONCE:
-            self._whole = read_at(self._fd, self.size, 0)
+            self._whole = self._read_at(self.size, 0)
         first = self._read_at(len(MAGIC), 0)
         if self.size == 0:
             raise BadCapture(
@@ -140,7 +140,10 @@ class Reader:
         end = offset + size
         if end <= len(self._whole):
             return self._whole[offset:end]
-        return read_at(self._fd, size, offset)
+        try:
+            return read_at(self._fd, size, offset)
+        except OSError as error:  # a disk that fails
+            raise BadCapture(cannot_read(self.path, error)) from None
 
     def _index(self, headers: np.ndarray, offsets: np.ndarray) -> None:
         """Number the processes, and drop repeated blocks (a file appended to itself or to a copy)."""
@@ -339,7 +342,7 @@ class Reader:
     def contents(self, size: int) -> Iterator[bytes]:
         """The bytes of the file, ``size`` at a time. Raises :class:`BadCapture` when the file got shorter."""
         for offset in range(0, self.size, size):
-            data = read_at(self._fd, min(size, self.size - offset), offset)
+            data = self._read_at(min(size, self.size - offset), offset)
             if len(data) < min(size, self.size - offset):
                 raise BadCapture(
                     f"{self.path} got shorter while it was read: wait until no program writes to it."

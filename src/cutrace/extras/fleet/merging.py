@@ -107,6 +107,8 @@ def merge(
         raise CutraceError(
             f"{count_of(len(names), 'name')} for {count_of(len(paths), 'file')}: give each file one"
         )
+    if "" in names:
+        raise CutraceError("the name of a rank is empty: give each file a name")
     request = request or Request()
     say = request.say
     # Each conversion would say how much of its GPU time has a range.

@@ -198,8 +198,9 @@ def answers(trace: Trace, kernel: Patterns | None = None) -> list[Answer]:
         chosen = every
     if not chosen:
         known = sorted({facts.kernel for facts in every})
+        asked = [pattern or "''" for pattern in patterns]
         raise CutraceError(
-            f"no kernel with metrics matches {listed(patterns, _NAMED)}: there are {listed(known, _NAMED)}"
+            f"no kernel with metrics matches {listed(asked, _NAMED)}: there are {listed(known, _NAMED)}"
         )
     lines = _lines_by_function(trace)
     return [_answer(facts, lines.get(facts.symbol, [])) for facts in chosen]

@@ -39,7 +39,7 @@ def _reports() -> list[str]:
 )
 @click.option(
     "--workers",
-    type=click.IntRange(min=1),
+    type=options.Integer(min=1),
     metavar="N",
     help="Processes; as many as cores by default.",
 )

@@ -36,7 +36,7 @@ _MAX_KERNELS = 5
     is_flag=True,
     help="Count by line of source, if the program has line information (nvcc -lineinfo), else by instruction.",
 )
-@click.option(
+@options.names(
     "--metrics",
     metavar="SET|NAME,...",
     help="What to count: sets and names from `cutrace metrics`; by default the set why, with --ranges the set "
@@ -66,7 +66,7 @@ _MAX_KERNELS = 5
 )
 @click.option(
     "--count",
-    type=click.IntRange(min=1),
+    type=options.Integer(min=1),
     metavar="N",
     help="Profile at most N matches of each process.",
 )
