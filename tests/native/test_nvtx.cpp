@@ -1,9 +1,12 @@
 // Real NVTX calls, through the header-only library that programs use, without a GPU.
 #include <nvtx3/nvToolsExt.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <map>
@@ -350,6 +353,34 @@ TEST_OF_THREADS(threads_that_start_at_once_share_the_memory) {
   const auto c = program.end();
   CHECK_EQUAL(c.rows<rows::NvtxRanges>().size(), std::size_t{kThreads});
   CHECK_EQUAL(c.lost(rows::Loss::nvtx_dropped), std::uint64_t{0});
+}
+
+namespace {
+std::atomic<int> marks_of_handler{0};
+}
+
+// A signal can interrupt the thread while it records an event.
+TEST(a_signal_handler_may_mark) {
+  Injected program;
+  program.begin("max_memory=268435456");
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    nvtxMarkA("a name of the signal handler that is longer than the names of the ranges");
+    marks_of_handler.fetch_add(1);
+  };
+  CHECK(sigaction(SIGALRM, &action, nullptr) == 0);
+  const itimerval often{{0, 50}, {0, 50}}, never{};
+  CHECK(setitimer(ITIMER_REAL, &often, nullptr) == 0);
+  std::uint64_t ranges = 0;
+  for (; marks_of_handler.load() < 3000; ++ranges) {
+    nvtxRangePushA("range");
+    nvtxRangePop();
+  }
+  CHECK(setitimer(ITIMER_REAL, &never, nullptr) == 0);
+  const auto c = program.end();
+  const std::uint64_t events = 2 * c.rows<rows::NvtxRanges>().size() + c.rows<rows::NvtxMarks>().size();
+  const std::uint64_t lost = c.lost(rows::Loss::nvtx_dropped) + c.lost(rows::Loss::nvtx_unmatched_pop);
+  CHECK_EQUAL(events + lost - c.lost(rows::Loss::nvtx_open), 2 * ranges + marks_of_handler.load());
 }
 
 TEST(open_ranges_are_bounded) {

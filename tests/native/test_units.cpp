@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -26,6 +27,7 @@
 #include "collector/core/options.h"
 #include "collector/core/pool.h"
 #include "collector/core/process_info.h"
+#include "collector/core/rings.h"
 #include "collector/features/standby/first_work.h"
 #include "collector/features/stream_captures/capture_watch.h"
 #include "collector/features/windows/window.h"
@@ -193,6 +195,21 @@ TEST(pool_zeroes_what_it_hands_out_again) {
   pool.complete(buffer, 4096);
   pool.drain([](std::uint8_t*, std::size_t) {});
   CHECK_EQUAL(int{buffer[4000]}, 0);
+}
+
+TEST(a_ring_takes_one_event_at_a_time) {
+  alignas(8) std::array<std::uint8_t, 64> bytes{};
+  Ring ring(bytes.data(), bytes.size());
+  std::uint8_t* const first = ring.reserve(16);
+  CHECK(first != nullptr);
+  CHECK(ring.reserve(16) == nullptr);  // as of a signal handler
+  ring.commit(16);
+  CHECK(ring.reserve(16) == first + 16);
+  ring.commit(0);
+  CHECK(ring.reserve(16) == first + 16);
+  ring.take_over();
+  CHECK(ring.reserve(64) == nullptr);
+  CHECK(ring.reserve(16) == first + 16);
 }
 
 TEST(strings_keep_one_id_a_text) {

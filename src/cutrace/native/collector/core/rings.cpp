@@ -1,6 +1,5 @@
 #include "rings.h"
 
-#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <cerrno>
 #include <new>
 
+#include "own_thread.h"
 #include "process_info.h"
 
 namespace cutrace::rings {
@@ -30,16 +30,10 @@ std::atomic<std::uint32_t> recordings{0};
 
 thread_local Ring* ring = nullptr;
 
-// A pthread key, not a C++ destructor: it runs later, and costs nothing for threads without events.
-void retire(void* value) {
+const AtThreadEnd retire([](void* value) {
   ring = nullptr;
   static_cast<Ring*>(value)->state.store(Ring::kRetired, std::memory_order_release);
-}
-const pthread_key_t retire_key = [] {
-  pthread_key_t key{};
-  pthread_key_create(&key, retire);
-  return key;
-}();
+});
 
 // Takes the memory of a ring from the limit; 0 if too little is left. Rings get smaller as the memory fills up, so that hundreds
 // of threads still get one, also if they start at once.
@@ -56,7 +50,10 @@ std::size_t take_memory() {
 Ring* reuse() {
   for (Ring* r = list.load(std::memory_order_acquire); r != nullptr; r = r->next) {
     std::uint32_t expected = Ring::kFree;
-    if (r->state.compare_exchange_strong(expected, Ring::kOwned, std::memory_order_acquire)) return r;
+    if (r->state.compare_exchange_strong(expected, Ring::kOwned, std::memory_order_acquire)) {
+      r->take_over();
+      return r;
+    }
   }
   return nullptr;
 }
@@ -84,7 +81,7 @@ Ring* adopt(EventSource source) {
   if (r != nullptr) {
     r->thread = static_cast<std::uint32_t>(syscall(SYS_gettid));
     r->recording = 0;
-    pthread_setspecific(retire_key, r);
+    retire.set(r);
     ring = r;
   } else {
     ringless[static_cast<std::size_t>(source)].fetch_add(1, std::memory_order_relaxed);
@@ -127,7 +124,7 @@ void after_fork_in_child() {
   list.store(nullptr);  // the child's copies of the parent's rings stay unused
   memory_used.store(0);
   ring = nullptr;
-  pthread_setspecific(retire_key, nullptr);
+  retire.set(nullptr);
 }
 
 }  // namespace cutrace::rings

@@ -43,32 +43,28 @@ class Ring {
 
   explicit Ring(std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
 
-  // Owner thread: space for an event of `size` bytes, null when the ring is full.
+  // Owner thread: space for an event of `size` bytes, until commit(). Null when the ring is full, and in a signal handler that has
+  // interrupted the thread between the two.
   std::uint8_t* reserve(std::size_t size) {
-    std::uint64_t head = head_.load(std::memory_order_relaxed);
-    const std::size_t at = head & (size_ - 1);
-    const std::size_t to_end = size_ - at;
-    const std::size_t need = size <= to_end ? size : to_end + size;
-    if (need > size_ - (head - seen_tail_)) {
-      seen_tail_ = tail_.load(std::memory_order_acquire);
-      if (need > size_ - (head - seen_tail_)) return nullptr;
-    }
-    if (size > to_end) {  // events do not wrap: skip to the start
-      auto* filler = reinterpret_cast<std::uint32_t*>(data_ + at);
-      filler[0] = static_cast<std::uint32_t>(to_end);
-      filler[1] = static_cast<std::uint32_t>(EventType::skip);
-      head_.store(head + to_end, std::memory_order_release);
-      return data_;
-    }
-    return data_ + at;
+    if (reserved_.load(std::memory_order_relaxed)) return nullptr;
+    reserved_.store(true, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    std::uint8_t* const space = find_space(size);
+    if (space == nullptr) reserved_.store(false, std::memory_order_relaxed);
+    return space;
   }
-  // Owner thread: publishes the event in the space from reserve(). True when the writer should be woken.
+  // Owner thread: publishes the event in the space from reserve(); a `size` of 0 gives the space back. True when the writer should
+  // be woken.
   bool commit(std::size_t size) {
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
     head_.store(head + size, std::memory_order_release);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    reserved_.store(false, std::memory_order_relaxed);
     return ((head ^ (head + size)) & (size_ / 4)) != 0;
   }
-  // Owner thread: counts an event that found the ring full.
+  // The thread that takes the ring over from an ended one, which may have left an event half written.
+  void take_over() { reserved_.store(false, std::memory_order_relaxed); }
+  // Owner thread: counts an event for which reserve() found no space.
   void drop(EventSource source) { dropped[static_cast<std::size_t>(source)].fetch_add(1, std::memory_order_relaxed); }
   // Writer thread: the events of a source that were dropped since the last call.
   std::uint64_t take_dropped(EventSource source) {
@@ -106,8 +102,28 @@ class Ring {
   Ring* next = nullptr;  // fixed once the ring is in the list
 
  private:
+  std::uint8_t* find_space(std::size_t size) {
+    std::uint64_t head = head_.load(std::memory_order_relaxed);
+    const std::size_t at = head & (size_ - 1);
+    const std::size_t to_end = size_ - at;
+    const std::size_t need = size <= to_end ? size : to_end + size;
+    if (need > size_ - (head - seen_tail_)) {
+      seen_tail_ = tail_.load(std::memory_order_acquire);
+      if (need > size_ - (head - seen_tail_)) return nullptr;
+    }
+    if (size > to_end) {  // events do not wrap: skip to the start
+      auto* filler = reinterpret_cast<std::uint32_t*>(data_ + at);
+      filler[0] = static_cast<std::uint32_t>(to_end);
+      filler[1] = static_cast<std::uint32_t>(EventType::skip);
+      head_.store(head + to_end, std::memory_order_release);
+      return data_;
+    }
+    return data_ + at;
+  }
+
   std::uint8_t* data_;
   std::size_t size_;
+  std::atomic<bool> reserved_{false};  // owner thread only
   std::uint64_t seen_tail_ = 0;  // owner thread only
   alignas(64) std::atomic<std::uint64_t> head_{0};
   alignas(64) std::atomic<std::uint64_t> tail_{0};

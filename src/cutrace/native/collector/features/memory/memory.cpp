@@ -623,7 +623,10 @@ class MemoryFeature final : public Feature {
     {
       const std::lock_guard lock(table_mutex_);
       before = table_.take(live.space, live.address);
-      if (!add_to_table(live)) return static_cast<void>(unlisted_.fetch_add(1));
+      if (!add_to_table(live)) {
+        unlisted_.fetch_add(1);
+        return static_cast<void>(ring->commit(0));
+      }
     }
     commit(*ring, space, row);
     if (before) write_unseen_release(*before, row.time);

@@ -14,6 +14,7 @@
 #include "code_deaths.h"
 #include "core/clock.h"
 #include "core/interning.h"
+#include "core/own_thread.h"
 
 namespace cutrace::python {
 namespace {
@@ -224,16 +225,10 @@ std::atomic<pthread_t> closer{};
 
 thread_local ThreadStacks* stacks_of_thread = nullptr;
 
-// A pthread key, as for the rings.
-void retire(void* value) {
+const AtThreadEnd retire([](void* value) {
   stacks_of_thread = nullptr;
   static_cast<ThreadStacks*>(value)->owned.store(false, std::memory_order_release);
-}
-const pthread_key_t retire_key = [] {
-  pthread_key_t key{};
-  pthread_key_create(&key, retire);
-  return key;
-}();
+});
 
 // The smallest tables of an ended thread that have this many entries.
 ThreadStacks* reuse(std::size_t entries) {
@@ -274,7 +269,7 @@ ThreadStacks* create(std::size_t entries, std::size_t memory) {
     stacks->begin();
     if (stacks_of_thread != nullptr) stacks_of_thread->owned.store(false, std::memory_order_release);
     stacks_of_thread = stacks;
-    pthread_setspecific(retire_key, stacks);
+    retire.set(stacks);
   }
   errno = saved;
   return stacks;
@@ -333,7 +328,7 @@ void forget_threads_after_fork() {
   list.store(nullptr);  // the child's copies of the other threads' tables stay unused
   memory_used.store(0);
   stacks_of_thread = nullptr;
-  pthread_setspecific(retire_key, nullptr);
+  retire.set(nullptr);
 }
 
 }  // namespace cutrace::python
