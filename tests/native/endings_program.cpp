@@ -1,5 +1,9 @@
 // A program that is recorded and ends in the way its first argument names (see test_endings.cpp).
+#include <fcntl.h>
 #include <nvtx3/nvToolsExt.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,6 +51,46 @@ int wait_for(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
+// Its stderr is a pipe that nobody reads.
+int write_to_nobody() {
+  int out[2];
+  CHECK(pipe(out) == 0);
+  CHECK(dup2(out[1], STDERR_FILENO) >= 0);
+  close(out[0]);
+  close(out[1]);
+  std::signal(SIGPIPE, SIG_DFL);
+  fake_fail_subscribe(CUPTI_ERROR_UNKNOWN);
+  initialize_cuda();
+  return 0;
+}
+
+// With a low limit on descriptors, and without one for stdout.
+int close_stdout() {
+  const rlimit low{256, 256};
+  CHECK(setrlimit(RLIMIT_NOFILE, &low) == 0);
+  close(STDOUT_FILENO);
+  initialize_cuda();
+  CHECK_EQUAL(fcntl(STDOUT_FILENO, F_GETFD), -1);
+  return 0;
+}
+
+// Returns the number of keys whose values changed.
+int use_all_keys() {
+  std::vector<pthread_key_t> keys;
+  for (pthread_key_t key{}; pthread_key_create(&key, nullptr) == 0;) keys.push_back(key);
+  for (pthread_key_t& key : keys) CHECK(pthread_setspecific(key, &key) == 0);
+  initialize_cuda();
+  const auto range = [] {
+    nvtxRangePushA("range");
+    nvtxRangePop();
+  };
+  range();
+  std::thread(range).join();
+  int changed = 0;
+  for (pthread_key_t& key : keys) changed += pthread_getspecific(key) != &key;
+  return changed;
+}
+
 struct LaunchesLate {
   explicit LaunchesLate(const char* kernel) : name(kernel) {}
   ~LaunchesLate() { launch(10, name); }
@@ -64,6 +108,9 @@ int main(int argc, char** argv) {
     launch(child == 0 ? 10 : 20);
     return child == 0 ? 0 : wait_for(child);
   }
+  if (how == "write_to_nobody") return write_to_nobody();
+  if (how == "close_stdout") return close_stdout();
+  if (how == "use_all_keys") return use_all_keys();
   if (how == "nvtx_only") {
     nvtxRangePushA("range");
     nvtxRangePop();
@@ -109,6 +156,11 @@ int main(int argc, char** argv) {
     launch(child == 0 ? 500 : 1000);
     nvtxRangePushA(child == 0 ? "child" : "parent");
     nvtxRangePop();
+    if (child == 0) std::exit(0);
+    return wait_for(child);
+  }
+  if (how == "clone") {  // no handler of fork() runs
+    const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
     if (child == 0) std::exit(0);
     return wait_for(child);
   }

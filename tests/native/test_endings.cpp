@@ -157,6 +157,34 @@ TEST(a_forked_child_records_its_nvtx_and_does_not_hang) {
   }
 }
 
+TEST(a_child_of_a_clone_exits_at_once_and_leaves_the_recording_alone) {
+  Folder folder;
+  const auto before = std::chrono::steady_clock::now();
+  CHECK_EQUAL(Program(folder, "clone").wait(), 0);
+  CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(15));
+  const CaptureReader c(folder.only());
+  CHECK(c.says("\"ended\""));
+  CHECK_EQUAL(kernels(c), std::size_t{1000});
+}
+
+TEST(a_note_that_nobody_reads_does_not_end_the_program) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "write_to_nobody").wait(), 0);
+  CHECK(CaptureReader(folder.only()).says("GPU activity is not recorded"));
+}
+
+TEST(the_capture_does_not_take_the_place_of_stdout) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "close_stdout").wait(), 0);
+  CHECK(CaptureReader(folder.only()).says("\"ended\""));
+}
+
+TEST(a_program_that_uses_all_keys_of_threads_keeps_their_values) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "use_all_keys").wait(), 0);
+  CHECK_EQUAL(CaptureReader(folder.only()).rows<rows::NvtxRanges>().size(), std::size_t{2});
+}
+
 TEST_OF_THREADS(forks_while_launching_and_flushing_hang_nobody) {
   Folder folder;
   CHECK_EQUAL(Program(folder, "fork_while_busy", "flush_ms=2").wait(), 0);

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -301,6 +303,21 @@ TEST(a_fork_does_not_wait_for_a_free_descriptor) {
   pollfd file{late, POLLIN, 0};
   CHECK(::poll(&file, 1, kPatience) == 1);  // the greeting
   ::close(late);
+}
+
+// No handler of fork() runs.
+TEST(a_clone_that_exits_leaves_the_standby_of_its_parent_alone) {
+  Standby standby;
+  void (*exit_handlers)() = nullptr;
+  standby.collector.find(exit_handlers, "cutrace_exit");
+  const auto child = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  if (child == 0) {
+    exit_handlers();
+    ::_exit(0);
+  }
+  CHECK(::waitpid(child, nullptr, 0) == child);
+  Client client(standby);
+  CHECK(contains(client.line(), "protocol"));
 }
 
 TEST_OF_THREADS(a_child_that_goes_on_standby_while_it_forks) {

@@ -2,7 +2,6 @@
 #include "api.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -10,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "blocked_signals.h"
 #include "features/annotate/annotate.h"
 #include "clock.h"
 #include "features/nvtx/nvtx.h"
@@ -39,7 +39,7 @@ std::shared_ptr<Recording> begin_by_environment() {
   if (recording != nullptr || (valid && options.standby)) return recording;
   const bool started = start(text) == 0;
   recording = current();
-  if (!started && recording == nullptr) std::fprintf(stderr, "cutrace: %s\n", process::last_error());
+  if (!started && recording == nullptr) tell(process::last_error());
   return recording;
 }
 

@@ -44,8 +44,11 @@ int create_empty(const std::string& path, mode_t mode) {
 // ---- Descriptor ----
 
 void Descriptor::set(int fd) {
-  constexpr int kHigh = 500;
-  if (const int high = ::fcntl(fd, F_DUPFD_CLOEXEC, kHigh); high >= 0) {
+  constexpr int kHigh = 500, kAboveStandard = 3;
+  int high = ::fcntl(fd, F_DUPFD_CLOEXEC, kHigh);
+  // The limit on descriptors is low. What the program prints must not go into our file.
+  if (high < 0 && fd < kAboveStandard) high = ::fcntl(fd, F_DUPFD_CLOEXEC, kAboveStandard);
+  if (high >= 0) {
     ::close(fd);
     fd = high;
   }

@@ -1,13 +1,17 @@
-// Keeps the program's signals off the collector's threads.
+// Keeps the program's signals off the collector's threads, and the collector's signals off the program.
 #pragma once
 
 #include <signal.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include <ctime>
+#include <string_view>
 
 namespace cutrace {
 
-// Blocks all signals while it lives. The collector's threads inherit the mask, so they do not receive the program's signals.
+// Blocks all signals while it lives. The collector's threads inherit the mask, so they do not receive the program's signals. A
+// write of the collector to a file at its limit, or to a pipe that nobody reads, does not end the program.
 class BlockedSignals {
  public:
   BlockedSignals() {
@@ -16,11 +20,13 @@ class BlockedSignals {
     pthread_sigmask(SIG_SETMASK, &all, &before_);
   }
   ~BlockedSignals() {
-    sigset_t too_large;
-    sigemptyset(&too_large);
-    sigaddset(&too_large, SIGXFSZ);
+    sigset_t of_writes;
+    sigemptyset(&of_writes);
+    for (const int number : {SIGXFSZ, SIGPIPE})
+      if (sigismember(&before_, number) == 0) sigaddset(&of_writes, number);
     const timespec now{};
-    if (sigismember(&before_, SIGXFSZ) == 0) sigtimedwait(&too_large, nullptr, &now);  // discard the SIGXFSZ of our own write
+    while (sigtimedwait(&of_writes, nullptr, &now) > 0) {  // discard those of our own writes
+    }
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   BlockedSignals(const BlockedSignals&) = delete;
@@ -29,5 +35,13 @@ class BlockedSignals {
  private:
   sigset_t before_{};
 };
+
+// Writes a sentence for the user on the program's stderr. Needs no memory and no lock.
+inline void tell(std::string_view sentence, std::string_view rest = {}) noexcept {
+  const BlockedSignals blocked;
+  const auto part = [](std::string_view text) { return iovec{const_cast<char*>(text.data()), text.size()}; };
+  const iovec line[] = {part("cutrace: "), part(sentence), part(rest), part("\n")};
+  [[maybe_unused]] const ssize_t written = ::writev(STDERR_FILENO, line, 4);
+}
 
 }  // namespace cutrace

@@ -1,17 +1,18 @@
 #include "process.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <thread>
 #include <utility>
 
+#include "blocked_signals.h"
 #include "cupti_source.h"
 #include "cuda/driver.h"
 #include "feature.h"
@@ -31,6 +32,7 @@ struct ProcessState {
   std::vector<std::string> last_notes;   // of the recording that ended last
   const char* inherited = nullptr;       // in a forked child: options of the parent's recording
   std::atomic<bool> handlers{false};     // the handlers of fork and exit are installed
+  std::atomic<pid_t> process{::getpid()};  // that the recording belongs to
 };
 
 // Never destroyed: threads of the program may still call in while the process exits. Constructed when the library is
@@ -96,7 +98,7 @@ void start_in_child() {
     if (const auto recording = current()) recording->note_nvtx();
     return status;
   });
-  if (failed) std::fprintf(stderr, "cutrace: %s\n", error_text);
+  if (failed) tell(error_text);
 }
 // The child does not have the collector's threads, and CUPTI would hang in it. So the child drops the recording without a
 // CUPTI call, a flush or a join.
@@ -109,6 +111,7 @@ void after_fork_in_child() {
   nvtx::after_fork_in_child(state.inherited != nullptr ? start_in_child : nullptr);
   state.last = nullptr;
   state.changing = false;
+  state.process.store(::getpid());
   state.mutex.unlock();
 }
 
@@ -129,10 +132,12 @@ std::shared_ptr<Recording> current() {
   return state.changing ? nullptr : state.recording;
 }
 
+bool is_unknown_child() { return state.process.load() != ::getpid(); }
 // Does nothing while another thread starts or stops the recording: exit() does not wait for that thread.
 void at_exit() {
+  if (is_unknown_child()) return;
   const bool recording = current() != nullptr;
-  if (stop(true) != 0 && recording) std::fprintf(stderr, "cutrace: %s\n", error_text);
+  if (stop(true) != 0 && recording) tell(error_text);
   for (Feature* const feature : features()) feature->at_exit();
 }
 
@@ -155,6 +160,7 @@ int start(const char* text) {
   if (state.last != nullptr && state.last->writes())
     return fail("the previous recording has not ended, because its disk does not respond; start again when it does");
   install_handlers();
+  state.process.store(::getpid());
   const auto recording = std::make_shared<Recording>(options);
   guard.set_recording(recording);  // before start(), in case of a fork meanwhile
   try {

@@ -36,6 +36,9 @@ int guarded(Body&& body) {
 std::shared_ptr<Recording> current();
 // Installs the handlers of fork and exit, once. start() does so too.
 void install_handlers();
+// Whether this process is a child that no handler of fork() has seen, such as one of clone(). The recording and the standby are its
+// parent's.
+bool is_unknown_child();
 // The handler of exit.
 void at_exit();
 // Starts a recording with these options.

@@ -11,12 +11,12 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <new>
 
+#include "blocked_signals.h"
 #include "clock.h"
 #include "common/text.h"
 #include "memory.h"
@@ -176,7 +176,7 @@ JsonObject process_identity(const Options& options, std::uint64_t started) {
 }
 
 void Notes::add(std::string_view sentence) noexcept {
-  std::fprintf(stderr, "cutrace: %.*s\n", static_cast<int>(sentence.size()), sentence.data());
+  tell(sentence);
   add_quietly(sentence);
 }
 void Notes::put(std::string number, std::string_view rest) noexcept {

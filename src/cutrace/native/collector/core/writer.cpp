@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "blocked_signals.h"
 #include "clock.h"
 #include "features/nvtx/nvtx.h"
 
@@ -188,7 +189,7 @@ void Writer::note_disk_error() {
 
 void Writer::note_graph_kernels() {
   const std::uint64_t count = activity_.graph_kernels_without_times();
-  if (graph_kernels_noted_ == 0) std::fprintf(stderr, "cutrace: %s%s\n", std::to_string(count).c_str(), kGraphNote.data());
+  if (graph_kernels_noted_ == 0) tell(std::to_string(count), kGraphNote);
   graph_kernels_noted_ = count;
   notes_.count(count, kGraphNote);
 }

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <deque>
 #include <exception>
 #include <thread>
 #include <utility>
 
+#include "core/blocked_signals.h"
 #include "core/recording.h"
 #include "core/wake.h"
 #include "dump.h"
@@ -208,7 +208,7 @@ void Newest::round() {
 
 void Newest::report(std::string sentence, const std::vector<std::string>& reasons) {
   for (std::size_t i = 0; i < reasons.size(); ++i) sentence += (i == 0 ? ": " : "; ") + reasons[i];
-  std::fprintf(stderr, "cutrace: %s\n", sentence.c_str());
+  tell(sentence);
 }
 
 // Gives the wanted dump its files, and starts a thread that writes it.
@@ -251,7 +251,7 @@ bool Newest::write_beside(Dump& dump, const std::vector<std::string>& reasons) n
     if (!error.empty()) report(error, reasons);
     return !name.empty();
   } catch (const std::exception&) {
-    std::fprintf(stderr, "cutrace: cannot write a dump, because the collector got no memory\n");
+    tell("cannot write a dump, because the collector got no memory");
     return false;
   }
 }
@@ -283,7 +283,7 @@ class NewestFeature final : public Feature {
   }
   void at_exit() override {
     if (Dump::wait_for_all(patience_ms.load())) return;
-    for (const std::string& path : Dump::give_up_all()) std::fprintf(stderr, "cutrace: %s\n", given_up(path).c_str());
+    for (const std::string& path : Dump::give_up_all()) tell(given_up(path));
   }
   void before_fork() override { Dump::before_fork(); }
   void after_fork_in_parent() override { Dump::after_fork_in_parent(); }

@@ -379,7 +379,7 @@ void begin_here() noexcept {
   } catch (const std::exception&) {
     error = "the collector got no memory";
   }
-  std::fprintf(stderr, "cutrace: nobody can attach to this process: %s\n", error.c_str());
+  tell("nobody can attach to this process: ", error);
 }
 
 // The child is on standby from its first NVTX event or CUDA call on: most children call exec() and need none.
@@ -410,6 +410,7 @@ void begin(const Options& defaults) {
 }
 
 void at_exit() {
+  if (process::is_unknown_child()) return;
   if (Standby* standby = instance.load()) standby->leave();
 }
 
