@@ -81,7 +81,7 @@ def stalled(random: _Random) -> Scenario:
 
 def lost(random: _Random) -> Scenario:
     rank = one(random)
-    said = [r"records dropped because the collector's memory limit was reached, in 1 of 16 files"]
+    said = [r"records? dropped because the collector's memory limit was reached, in 1 of 16 files"]
     refused = rf"calls of communicator \d+ on rank {rank} \(incomplete\) cannot be matched"
     allowed = [*consequences([rank]), "^1 of 16 files", refused]
     return Scenario(Facts(lost={rank: 0.4}), said, allowed)
@@ -89,7 +89,7 @@ def lost(random: _Random) -> Scenario:
 
 def killed(random: _Random) -> Scenario:
     rank = one(random)
-    said = [r"1 process was killed or still runs", rf"rank {rank}\b.* ended .* before"]
+    said = [r"1 process killed or still running", rf"rank {rank}\b.* ended .* before"]
     return Scenario(Facts(killed=(rank,)), said, [*consequences([rank]), "^1 of 16 files"], how={"pause": SLOWLY})
 
 

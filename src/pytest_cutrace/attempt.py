@@ -405,8 +405,8 @@ class Attempt(Tracer):
             by_test = work_by_thread(trace, run.window, run.left_threads)
         for test, count in by_test.most_common(_NAMED_TESTS):
             self._note(
-                f"{count:,} of {run.metrics.gpu_records:,} kernels, copies and fills were launched by threads that "
-                f"began in {test}"
+                f"threads that started in {test} launched {count:,} of {run.metrics.gpu_records:,} kernels, copies and "
+                "fills"
             )
 
     def _added(self, case: Case) -> tuple[AddedWork, ...]:

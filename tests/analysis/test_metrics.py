@@ -401,7 +401,7 @@ def test_work_without_times_counts_and_is_a_problem(measured):
     found = measured(write)
     assert found.values["kernel_launches"] == 2
     assert found.values["kernel_time_ns"] == 50
-    assert found.problems == ("1 kernels have no known times",)
+    assert found.problems == ("1 row of kernels without known times",)
 
 
 def test_work_that_may_belong_anywhere_is_a_problem_of_every_window(measured):
@@ -418,8 +418,8 @@ def test_work_that_may_belong_anywhere_is_a_problem_of_every_window(measured):
     found = measured(write)
     assert found.values["kernel_launches"] == 2
     assert found.problems == (
-        "1 kernels have no known times",
-        "3 records of GPU work have neither a time nor a launch: they may belong to any test",
+        "1 row of kernels without known times",
+        "3 records of GPU work without a time and a launch, which may belong to any test",
     )
 
 
@@ -437,7 +437,7 @@ def test_a_process_that_was_not_closed_is_a_problem(measured, tmp_path):
         # A killed process does not write the end of its capture.
         c.writer.close = lambda: (c.writer._file.close(), c.writer._part.rename(c.path))
     (problem,) = measured(lambda c: None, more=(tmp_path / "2.bin",)).problems
-    assert "was killed or still runs" in problem
+    assert "killed or still running" in problem
     assert problem.endswith("(process 400 (server): at most its last 100 ms and a flush)")
 
 

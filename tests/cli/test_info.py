@@ -6,10 +6,12 @@ import json
 import time
 from datetime import datetime, timezone
 
+import pytest
+
 from captures import ORIGIN, Capture
-from cutrace.runbin import Writer
+from cutrace.runbin import LOSS_REASONS, Writer
 from cutrace.runbin.blocks import Damage
-from cutrace.trace.quality import Quality
+from cutrace.trace.quality import Loss, Quality
 from support import cutrace, on_a_terminal, rows, small_capture
 
 
@@ -97,6 +99,14 @@ def test_what_is_missing_is_said(tmp_path):
 def test_a_damage_of_one_row_is_said_in_the_singular():
     quality = Quality({}, (), (Damage(64, 1, "torn", rows=1),), (), ())
     assert list(quality.sentences()) == ["torn at byte 64 (1 byte, 1 row)"]
+
+
+@pytest.mark.parametrize(("name", "meaning"), LOSS_REASONS.values())
+def test_each_loss_is_counted_in_the_singular_and_in_the_plural(name, meaning):
+    noun, rest = meaning.split(" ", 1)
+    for count, words in ((1, f"1 {noun}"), (1_200, f"1,200 {noun}s")):
+        quality = Quality({}, (Loss(name, meaning, count, "", 0),), (), (), ())
+        assert list(quality.sentences()) == [f"{words} {rest}"]
 
 
 def test_the_page_for_people_has_processes_gpus_and_tables(tmp_path):

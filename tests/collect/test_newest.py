@@ -261,7 +261,7 @@ print(count, largest)
     room = 16 << 20
     assert room // 2 < (tmp_path / "run.bin").stat().st_size
     assert largest < room + (4 << 20)
-    assert "older rows dropped" in err
+    assert "dropped to keep only the newest" in err
 
 
 @pytest.mark.parametrize(

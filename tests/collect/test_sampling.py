@@ -158,7 +158,7 @@ def test_samples_of_a_killed_sampler_are_kept_and_the_status_is_that_of_the_comm
 def test_lost_samples_are_said(fake_driver, tmp_path):
     done = record(fake_driver, tmp_path, "--sample", "metrics", failures="overflow:1")
     assert done.returncode == 7
-    assert "samples of hardware counters dropped because the GPU's buffer was full (GPU 0)" in done.stderr
+    assert "of hardware counters dropped because the GPU's buffer was full (GPU 0)" in done.stderr
     assert "use a longer --interval" in done.stderr
 
 

@@ -78,7 +78,7 @@ def test_slices_that_do_not_nest_are_counted(imported: Decoded) -> None:
     crosses = named(imported, "crosses")
     assert place(crosses) == ("crosses", 5, 800, 1_000)
     assert crosses.track.uuid != named(imported, "aten::mm").track.uuid
-    assert imported.attributes["cutrace.missing.0"].startswith("1 slices that overlap")
+    assert imported.attributes["cutrace.missing.0"].startswith("1 slice shown on a separate track")
 
 
 def test_slices_of_tracks_of_their_own(imported: Decoded) -> None:
@@ -138,4 +138,4 @@ def test_arrows(imported: Decoded) -> None:
     ]  # fmt: skip
     (other,) = (s for s in imported.steps if s.id != 77)
     assert (other.name, other.phase) == ("ac2g", "s")
-    assert "1 steps of flows outside any slice, not shown" in imported.attributes.values()
+    assert "1 step of flows outside any slice, not shown" in imported.attributes.values()

@@ -386,7 +386,7 @@ def test_too_many_waits_are_counted_and_not_looked_for(tmp_path: Path, monkeypat
     cutrace.convert(busy(tmp_path / "busy.bin"), tmp_path / "out.pftrace")
     found = decode(tmp_path / "out.pftrace")
     assert not any(s.waits for s in found.slices)
-    assert any("not matched with the work they waited for" in str(v) for v in found.attributes.values())
+    assert any("not matched with the awaited work" in str(v) for v in found.attributes.values())
 
 
 @given(

@@ -80,7 +80,7 @@ def test_values_that_another_kernel_would_get_are_left_out_and_counted(tmp_path:
     trace = trace_of(tmp_path, *OVERLAPPING)
     assert written(trace) == [(500, 8.0), (600, 0.0)]
     (notice,) = notices(trace)
-    assert notice.startswith("3 values of hardware metrics of kernels that overlap others")
+    assert notice.startswith("3 values of hardware metrics of overlapping kernels")
 
 
 def test_a_kernel_that_runs_beside_the_whole_of_another_one(tmp_path: Path) -> None:

@@ -270,7 +270,7 @@ class TestOverlaps:
         spilled = [s for s in decoded.slices if s.track.name == "overlapping slices"]
         assert {s.name for s in spilled} == {"cudaMalloc", "ä µ 漢字"}
         assert {s.tid for s in spilled} == {100}
-        assert any(s.name.startswith(f"{len(spilled)} slices that overlap") for s in decoded.slices)
+        assert any(s.name.startswith(f"{len(spilled)} slices shown on a separate track") for s in decoded.slices)
 
     def test_slices_nested_deeper_than_perfetto_keeps_are_all_shown_and_counted(self, tmp_path: Path) -> None:
         deep = [
@@ -280,7 +280,7 @@ class TestOverlaps:
         (tmp_path / "deep.json").write_text(json.dumps(deep))
         decoded = convert(tmp_path / "deep.json")
         assert sum(s.name == "deep" for s in decoded.slices) == 1200
-        assert any("700 slices that overlap" in s.name and "500 deep" in s.name for s in decoded.slices)
+        assert any("700 slices shown on a separate track" in s.name and "500 levels" in s.name for s in decoded.slices)
 
     def test_the_end_of_one_call_and_the_begin_of_the_next_at_one_moment(self, tmp_path: Path) -> None:
         with Capture(tmp_path / "c.bin") as c:
@@ -305,7 +305,7 @@ class TestWhatIsMissing:
         decoded = convert(awkward)
         notices = [s.name for s in decoded.slices if s.track.name == "cutrace"]
         assert any("126 records that CUPTI dropped" in n and "kernel" in n for n in notices)
-        assert any(n.startswith("3 kernels without known times") for n in notices)
+        assert any(n.startswith("3 rows of kernels without known times") for n in notices)
         assert decoded.attributes["cutrace.missing"] == len(notices)
         assert decoded.attributes["cutrace.missing.0"] == notices[0]
 

@@ -174,7 +174,7 @@ def test_rotation_keeps_the_newest_rows_within_the_size(record: Record) -> None:
     assert_the_newest(recorded.path, launched, least=room // 2 // 64)
     assert room // 2 < recorded.path.stat().st_size
     assert largest < room + (4 << 20)
-    assert "older rows dropped" in recorded.stderr
+    assert "dropped to keep only the newest" in recorded.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

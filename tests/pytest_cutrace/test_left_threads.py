@@ -39,8 +39,8 @@ def test_a_failure_says_what_threads_of_earlier_tests_did(suite: Suite) -> None:
     suite.write("test_a.py", PREFETCH)
     done = suite.run("--cutrace")
     assert done.failed == {"test_step", "test_own_thread"}
-    told = "2 of 3 kernels, copies and fills were launched by threads that began in test_a.py::test_prefetch"
+    told = "threads that started in test_a.py::test_prefetch launched 2 of 3 kernels, copies and fills"
     assert told in done.case("test_step").notes
     assert told in done.output
-    assert done.output.count("threads that began in") == 1
+    assert done.output.count("threads that started in") == 1
     assert done.case("test_step").values["kernels"] == {"k": 1, "prefetch": 2}, "the work counts where it is launched"

@@ -106,7 +106,7 @@ def test_a_child_that_lives_on_is_noticed(suite: Suite) -> None:
     """)  # fmt: skip
     done = suite.run("--cutrace")
     assert done.failed == {"test_server"}
-    assert "was killed or still runs" in done.output
+    assert "killed or still running" in done.output
     assert done.case("test_server").values["kernels"] == {"k": 1}
     assert done.case("test_after").values["kernels"] == {"own": 1}
 

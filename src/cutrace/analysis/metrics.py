@@ -14,9 +14,10 @@ from ..trace import Process, Trace
 from ..trace.codes import UNKNOWN
 from ..trace.intervals import Intervals
 from ..trace.origins import NODE_FIELDS, Origins
-from ..trace.quality import GPU_WORK, unfinished
+from ..trace.quality import GPU_WORK, counted_loss, unfinished
 from ..trace.rows import counted, distinct, first_places, numbered
 from ..trace.selection import united
+from ..units import count_of
 from .definitions import COPY_KINDS, METRICS, Metrics, Value
 from .gpu import devices_of
 from .marks import ALL_PROCESSES, Window
@@ -550,15 +551,16 @@ def _problems(
         timed = work[table].timed
         count = len(timed) - np.count_nonzero(timed)
         if count:
-            yield f"{count:,} {table} have no known times"
+            yield f"{count_of(count, 'row')} of {table} without known times"
     if index.lost:
-        yield f"{index.lost:,} records of GPU work have neither a time nor a launch: they may belong to any test"
+        records = count_of(index.lost, "record")
+        yield f"{records} of GPU work without a time and a launch, which may belong to any test"
     for damage in trace.damage:
         yield f"the capture is damaged: {damage.reason}"
     for process in chosen:
         yield from _lacking(process)
     for loss in unfinished(chosen):
-        yield f"{loss.meaning} ({loss.detail})"
+        yield f"{counted_loss(loss.count, loss.meaning)} ({loss.detail})"
 
 
 def _lacking(process: Process) -> Iterator[str]:
@@ -590,4 +592,4 @@ def _losses(trace: Trace, window: Window, processes: set[int]) -> Iterator[str]:
         if detail:
             meaning += f" ({trace.strings[detail]})"
         same = (rows["reason"] == reason) & (rows["detail"] == detail)
-        yield f"{int(rows['count'][same].sum()):,} {meaning}"
+        yield counted_loss(int(rows["count"][same].sum()), meaning)

@@ -137,8 +137,8 @@ def _summarize_file(recording: Recording) -> None:
         counts.append(format_size(size_of(recording.capture)))
         say(f"{recording.capture}: {', '.join(counts)}")
         # Headers and a few rows suffice for these; `cutrace info` reads the whole capture.
-        for text, count in summed(trace.named_losses, trace.notes).items():
-            say(f"not recorded: {count:,} {text}")
+        for text in summed(trace.named_losses, trace.notes):
+            say(f"not recorded: {text}")
         say(*trace.notes)
         say(*not_annotated(trace))
     if recording.output not in (None, recording.capture):

@@ -458,9 +458,9 @@ def _differences(
         come.remove(nearest)
         yield ", ".join(_fields(config, nearest)) or "in other numbers"
     if gone:
-        yield f"{len(gone)} more configurations gone"
+        yield f"{count_of(len(gone), 'more configuration')} gone"
     if come:
-        yield f"{len(come)} more configurations new"
+        yield f"{count_of(len(come), 'more configuration')} new"
 
 
 def _only_in(

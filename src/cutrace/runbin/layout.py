@@ -543,51 +543,52 @@ def _tables() -> Iterator[TableLayout]:
 TABLES: dict[str, TableLayout] = {t.name: t for t in _tables()}
 BY_NUMBER: dict[int, TableLayout] = {t.number: t for t in TABLES.values()}
 
-#: The reasons of losses: number, name, and the sentence of `cutrace info` and converted traces. Numbers are stable.
+#: The reasons of losses: number, name, and what is counted, a phrase whose first word is the noun to count. Numbers are
+#: stable.
 LOSS_REASONS: dict[int, tuple[str, str]] = {
-    1: ("cupti_dropped", "records that CUPTI dropped because it had no buffer"),
+    1: ("cupti_dropped", "record that CUPTI dropped because it had no buffer"),
     2: (
         "memory_limit",
-        "records dropped because the collector's memory limit was reached",
+        "record dropped because the collector's memory limit was reached",
     ),
-    3: ("unknown_time", "records whose start or end the GPU did not report"),
-    4: ("nvtx_unmatched_pop", "NVTX pops and range ends without a push or start"),
+    3: ("unknown_time", "record whose start or end the GPU did not report"),
+    4: ("nvtx_unmatched_pop", "end of an NVTX range without a push or start"),
     5: (
         "nvtx_dropped",
-        "NVTX events or graph nodes dropped because a thread's buffer was full",
+        "row of NVTX events or graph nodes dropped because a thread's buffer was full",
     ),
-    6: ("nvtx_open", "NVTX ranges still open when the capture ended"),
-    7: ("size_limit", "rows not written because the file reached its size limit"),
-    8: ("write_error", "rows not written because the file could not be written"),
-    9: ("kind_refused", "activity kinds that CUPTI refused to record"),
-    10: ("unknown_record", "records of a kind that this collector does not know"),
+    6: ("nvtx_open", "range of NVTX still open when the capture ended"),
+    7: ("size_limit", "row not written because the file reached its size limit"),
+    8: ("write_error", "row not written because the file could not be written"),
+    9: ("kind_refused", "kind of activity that CUPTI refused to record"),
+    10: ("unknown_record", "record of a kind that this collector does not know"),
     11: (
         "table_limit",
-        "names, launch configurations or graph nodes dropped because a table was full",
+        "row of names, launch configurations or graph nodes dropped because a table was full",
     ),
-    12: ("let_go", "older rows dropped to keep only the newest"),
-    13: ("unreadable", "events of the imported file that could not be used"),
+    12: ("let_go", "row dropped to keep only the newest"),
+    13: ("unreadable", "event of the imported file that could not be used"),
     14: (
         "samples_lost",
-        "samples of hardware counters dropped because the GPU's buffer was full",
+        "sample of hardware counters dropped because the GPU's buffer was full",
     ),
     15: (
         "kept_back",
-        "buffers that CUPTI kept at the end, because a call or GPU work in them had not ended",
+        "buffer that CUPTI kept at the end, because a call or GPU work in it had not ended",
     ),
     16: (
         "stacks_dropped",
-        "stacks of calls dropped for lack of room, or because they could not be read",
+        "stack of a call dropped for lack of room, or because it could not be read",
     ),
     17: (
         "name_unknown",
-        "kernels without a name, because this CUPTI mixes up names after a module was unloaded",
+        "kernel without a name, because this CUPTI mixes up names after a module was unloaded",
     ),
     18: (
         "nvtx_undecoded",
-        "parts of NVTX payloads, counters and deferred events that could not be read",
+        "part of NVTX payloads, counters and deferred events that could not be read",
     ),
-    19: ("code_unknown", "modules whose machine code could not be read"),
+    19: ("code_unknown", "module whose machine code could not be read"),
 }
 
 #: The state of the GPU's caches when the work of a row of ``kernel_metrics`` started.

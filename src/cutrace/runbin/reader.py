@@ -162,9 +162,9 @@ class Reader:
         order[np.argsort(first)] = np.arange(count)
         process = order[inverse.reshape(-1)]
         self._process_count = count
-        if self._process_count > MOST_PROCESSES:
+        if count > MOST_PROCESSES:
             raise BadCapture(
-                f"{self.path} holds {self._process_count:,} processes, more than the {MOST_PROCESSES:,} of a capture: "
+                f"{self.path} holds {count:,} processes, more than the {MOST_PROCESSES:,} of a capture: "
                 "join fewer captures."
             )
         high = process.astype(np.uint64) << np.uint64(32)
@@ -174,11 +174,12 @@ class Reader:
             repeated = np.setdiff1d(np.arange(len(headers)), kept)
             payloads = headers["payload_size"][repeated]
             size = int(payloads.sum()) + HEADER_SIZE * len(repeated)
+            blocks = count_of(len(repeated), "repeated block")
             self._note(
                 Damage(
                     int(offsets[repeated[0]]),
                     size,
-                    f"{len(repeated)} repeated blocks counted once",
+                    f"{blocks} counted once",
                 )
             )
             kept.sort()

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
 #: Tables of GPU work that API calls launch.
 GPU_WORK = ("kernels", "memcpys", "memsets", "graph_launches")
 
-_NOT_CLOSED = (
-    "process was killed or still runs, or its file was cut: "
-    "the capture was not closed in order and may lack its end"
-)
-#: The plurals of meanings that are singular.
-PLURALS = {
-    _NOT_CLOSED: (
-        "processes were killed or still run, or their files were cut: "
-        "the captures were not closed in order and may lack their ends"
-    )
-}
-
 # Losses that the program or its user caused: ranges without their other end, and rows older than the rows to keep.
 _INTENDED = ("nvtx_open", "nvtx_unmatched_pop", "let_go")
 
@@ -40,7 +28,7 @@ _INTENDED = ("nvtx_open", "nvtx_unmatched_pop", "let_go")
 class Loss:
     """``count`` records (or what ``reason`` counts) that the capture does not hold.
 
-    ``reason`` is a name of ``LOSS_REASONS`` or ``not_closed`` (see :func:`unfinished`), ``meaning`` its sentence.
+    ``reason`` is a name of ``LOSS_REASONS`` or ``not_closed`` (see :func:`unfinished`), ``meaning`` what it counts.
     ``detail`` names the activity kind, file or error. ``process`` is the index of the process.
     """
 
@@ -51,9 +39,15 @@ class Loss:
     process: int
 
 
+def counted_loss(count: int, meaning: str) -> str:
+    """What was lost, with its count: ``2 records that CUPTI dropped``. The first word of ``meaning`` is the noun."""
+    noun, _, rest = meaning.partition(" ")
+    return f"{count_of(count, noun)} {rest}"
+
+
 def summed(losses: Iterable[Loss], notes: Sequence[str]) -> dict[str, int]:
-    """The counts of losses over all processes, by a string with meaning and detail. Refused kinds of activity that one
-    of ``notes`` names are left out, because the note also names the error."""
+    """The counts of losses over all processes, by a sentence with count, meaning and detail. Refused kinds of activity
+    that one of ``notes`` names are left out, because the note also names the error."""
     counts: Counter[str] = Counter()
     for loss in losses:
         note = f"CUPTI refused to record {loss.detail} ("
@@ -63,7 +57,17 @@ def summed(losses: Iterable[Loss], notes: Sequence[str]) -> dict[str, int]:
             counts[
                 f"{loss.meaning} ({loss.detail})" if loss.detail else loss.meaning
             ] += loss.count
-    return counts
+    return {counted_loss(count, text): count for text, count in counts.items()}
+
+
+def located(damage: Damage) -> str:
+    """The reason of a damage, with its position and extent if a part of the file is unusable."""
+    if not damage.size:
+        return damage.reason
+    extent = count_of(damage.size, "byte")
+    if damage.rows:
+        extent += f", {count_of(damage.rows, 'row')}"
+    return f"{damage.reason} at byte {damage.offset:,} ({extent})"
 
 
 def unfinished(processes: Iterable[Process]) -> Iterator[Loss]:
@@ -74,7 +78,11 @@ def unfinished(processes: Iterable[Process]) -> Iterator[Loss]:
     for process in processes:
         if not process.complete:
             bound = f"process {process.pid} ({process.name}): at most its last {process.flush_ms} ms and a flush"
-            yield Loss("not_closed", _NOT_CLOSED, 1, bound, process.index)
+            meaning = (
+                "process killed or still running, or with a file that was cut: "
+                "the capture was not closed in order and may lack its end"
+            )
+            yield Loss("not_closed", meaning, 1, bound, process.index)
 
 
 @dataclass(frozen=True)
@@ -132,8 +140,7 @@ class Quality:
 
     def sentences(self) -> Iterator[str]:
         """One sentence for each kind of loss, damage and note."""
-        for text, count in summed(self.losses, self.notes).items():
-            yield f"{count:,} {text}"
+        yield from summed(self.losses, self.notes)
         for table, unknown in self.unknown.items():
             lasting = self.never_ended.get(table, 0)
             count = unknown - lasting
@@ -144,14 +151,7 @@ class Quality:
                     f"{count_of(lasting, 'row')} of {table} that never ended: they have GPU work up to the end of "
                     "their process, and sums leave out their own time"
                 )
-        for damage in self.damage:
-            sentence = damage.reason
-            if damage.size:
-                extent = count_of(damage.size, "byte")
-                if damage.rows:
-                    extent += f", {count_of(damage.rows, 'row')}"
-                sentence += f" at byte {damage.offset:,} ({extent})"
-            yield sentence
+        yield from map(located, self.damage)
         yield from self.notes
 
 

@@ -493,7 +493,7 @@ class Trace(TraceTables):
         np.add.at(counts, inverse, rows["count"])
         for number, (reason, detail, process) in enumerate(keys.tolist()):
             name = f"reason {reason}"
-            meaning = "records lost for a reason unknown here"
+            meaning = "record lost for a reason unknown here"
             if reason in LOSS_REASONS:
                 name, meaning = LOSS_REASONS[reason]
             lost = int(counts[number])

@@ -90,7 +90,7 @@ def test_many_sentences_are_left_to_the_page(tmp_path, capsys, monkeypatch):
     for report, page in (("kernels", "kernels.html"), ("all", "index.html")):
         status, _, err = run(capsys, "batch", report, "a.bin", "-o", tmp_path / "out")
         assert (status, err.count("is slow")) == (0, 12)
-        assert f"8 more sentences: {tmp_path / 'out' / page} has them" in err
+        assert f"8 more sentences: see {tmp_path / 'out' / page}" in err
 
 
 def test_all_reports_are_one_document(tmp_path, capsys):

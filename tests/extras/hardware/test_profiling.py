@@ -180,7 +180,7 @@ def test_launches_are_not_numbered_where_some_may_be_missing(runs: Runs, lines: 
     )
     done = runs(*lines, program=program)
     assert done.returncode == 2
-    assert "nothing was profiled: launches may be missing in the first run (1 records that CUPTI dropped" in done.stderr
+    assert "nothing was profiled: launches may be missing in the first run (1 record that CUPTI dropped" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (runs.folder / "run.bin").exists()
 

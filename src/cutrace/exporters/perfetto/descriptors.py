@@ -12,7 +12,8 @@ import numpy as np
 
 from ..._native import VERSION
 from ...trace import Process, Trace
-from ...trace.quality import GPU_WORK, summed
+from ...trace.quality import GPU_WORK, counted_loss, located, summed
+from ...units import count_of
 from .packets import BOOTTIME, CLEARED, Interned, Output
 
 REALTIME = 1
@@ -443,24 +444,16 @@ def _clocks(trace: Trace) -> list[dict[int, int]]:
 def _missing(
     trace: Trace, unknown: Mapping[str, int], moved: Mapping[str, int]
 ) -> Iterator[tuple[str, int]]:
-    """The notices of missing and moved data, as (text, count). A notice with count 0 has no count in its text."""
-    for what, count in summed(trace.named_losses, trace.notes).items():
-        yield _counted(what, count)
+    """The notices of missing and moved data, each with its count, 0 if nothing is counted."""
+    yield from summed(trace.named_losses, trace.notes).items()
     for table, count in unknown.items():
         if count:
-            yield _counted(f"{table} without known times, not shown", count)
+            rows = count_of(count, "row")
+            yield f"{rows} of {table} without known times, not shown", count
     for damage in trace.damage:
-        where = f"at byte {damage.offset} of the capture, {damage.size} bytes"
-        yield _counted(f"{damage.reason} {where}", damage.rows)
+        yield located(damage), damage.rows
     for note in trace.notes:
         yield note, 0
     for what, count in moved.items():
         if count:
-            yield _counted(what, count)
-
-
-def _counted(what: str, count: int) -> tuple[str, int]:
-    """A notice whose string starts with the count, if it is not 0."""
-    if count:
-        return f"{count:,} {what}", count
-    return what, 0
+            yield counted_loss(count, what), count

@@ -65,11 +65,11 @@ _SPOOLED = 1 << 14
 _WINDOWS_AHEAD = 2
 
 #: The notices of the trace about data that is moved or left out.
-_SPILLED = "slices that overlap others of their thread, or are nested more than 500 deep, shown on a separate track"
-_DETACHED = "steps of flows outside any slice, not shown"
-_UNSOUGHT = "synchronizations not matched with the work they waited for: too many"
-_UNLOOKED = "NVTX ranges on streams not matched with the work in them: too many"
-_OVERLAPPED = "values of hardware metrics of kernels that overlap others, not shown because viewers mix them up"
+_SPILLED = "slice shown on a separate track: overlap with others of the thread, or more than 500 levels"
+_DETACHED = "step of flows outside any slice, not shown"
+_UNSOUGHT = "synchronization not matched with the awaited work: too many"
+_UNLOOKED = "range of NVTX on streams not matched with the work inside: too many"
+_OVERLAPPED = "value of hardware metrics of overlapping kernels, not shown because viewers mix them up"
 
 #: Names of annotations from fields of rows that also have arguments of the source.
 _RESERVED = frozenset(

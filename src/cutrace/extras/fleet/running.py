@@ -16,7 +16,7 @@ from ...loading import Clock, StrPath
 from ...outputs import check_output, write_text
 from ...patterns import matcher
 from ...trace.arrow import pyarrow
-from ...trace.quality import PLURALS
+from ...trace.quality import counted_loss
 from ...units import count_of
 from .absent import absences
 from .collectives import COLLECTIVES
@@ -364,8 +364,6 @@ def missing(files: Sequence[FileOutcome]) -> list[str]:
             f"{repeated:,} of {whole}: not counted, because they repeat the recording of another one"
         )
     for meaning, count in counts.most_common():
-        what = meaning
-        if count > 1:
-            what = PLURALS.get(meaning, meaning)
-        sentences.append(f"{count:,} {what}, in {holders[meaning]:,} of {whole}")
+        lost = counted_loss(count, meaning)
+        sentences.append(f"{lost}, in {holders[meaning]:,} of {whole}")
     return sentences

@@ -339,13 +339,14 @@ def _occupancy(facts: Facts, threshold: float) -> Said | None:
     if facts.room is None or facts.shape is None:
         return None
     room = facts.room
+    threads = count_of(facts.shape.threads, "thread")
     if limit(facts) != "latency" or room.percent >= threshold or not room.blocks:
         return None
     reasons = {
         "registers": f"{facts.shape.registers} registers a thread",
         "shared memory": f"{facts.shape.shared:,} bytes of shared memory a block",
-        "blocks": f"{facts.shape.threads} threads a block, of which {room.blocks} blocks fit",
-        "warps": f"{facts.shape.threads} threads a block",
+        "blocks": f"{threads} a block, of which {count_of(room.blocks, 'block')} fit",
+        "warps": f"{threads} a block",
     }
     names = room.limiter.split(" and ")
     limiters = " and ".join(map(reasons.__getitem__, names))

@@ -196,9 +196,7 @@ def lost_launches(trace: Trace) -> list[str]:
             details = _LOSSES_OF_LAUNCHES[loss.reason]
             if not details or loss.detail in details:
                 losses.append(loss)
-    sentences = []
-    for text, count in summed(losses, ()).items():
-        sentences.append(f"{count:,} {text}")
+    sentences = list(summed(losses, ()))
     sentences += [damage.reason for damage in quality.damage]
     return sentences
 

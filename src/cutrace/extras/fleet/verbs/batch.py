@@ -11,6 +11,7 @@ import click
 
 from ....cli import options
 from ....cli.output import progress, put_tables, say
+from ....units import count_of
 
 # The most sentences about what stands out, and the most sentences about files.
 _SENTENCES = 12
@@ -130,14 +131,15 @@ def batch(
         more = len(result.sentences) - _SENTENCES
         if more > 0:
             page = output / f"{_page(report)}.html"
-            say(f"{more:,} more sentences: {page} has them")
+            say(f"{count_of(more, 'more sentence')}: see {page}")
     bad = [file for file in result.files if file.bad]
     for file in bad[:_FILES]:
         say(f"{file.source}: {'; '.join(file.notes)}")
     more = len(bad) - _FILES
     if more > 0:
         manifest = output / f"{report}.manifest.json"
-        say(f"{more:,} more files are damaged or incomplete: {manifest} lists them")
+        files = count_of(more, "more file")
+        say(f"{files} damaged or incomplete: see {manifest}")
     say(*result.missing)
     if not quiet:
         states = Counter(file.state for file in result.files)
