@@ -198,7 +198,7 @@ def test_a_trace_processor_that_cannot_be_started_is_an_error(tmp_path, capture,
     text.write_text("no program")
     text.chmod(0o700)
     for shell in (tmp_path / "none", text, shutil.which("false")):
-        with pytest.raises(cutrace.CutraceError, match="trace_processor_shell that runs here"):
+        with pytest.raises(cutrace.CutraceError, match=r"[^.]\. Name a trace_processor_shell that runs here"):
             cutrace.trace_processor(capture, shell=shell)
     assert not list(tmp_path.glob("cutrace.*"))
     monkeypatch.setitem(sys.modules, "perfetto.trace_processor", None)

@@ -71,7 +71,9 @@ class Report(Table):
 
     @checked
     def head(self, count: int) -> Report:
-        """Return a report of the first rows only."""
+        """Return a report of the first ``count`` rows. Raises :class:`CutraceError` for a negative ``count``."""
+        if count < 0:
+            raise CutraceError(f"a report cannot have {count} rows: give 0 or more")
         return replace(self, rows=list(islice(self.rows, count)))
 
     def arrow(self) -> pyarrow.Table:
@@ -389,8 +391,9 @@ def trace_processor(source: Source, *, shell: StrPath | None = None) -> TracePro
         try:
             made: TraceProcessor = engine.TraceProcessor(trace=file, config=config)
         except Exception as error:  # the package raises Exception itself
+            sentence = " ".join(str(error).split())
             raise CutraceError(
-                f"the trace processor of Perfetto failed: {' '.join(str(error).split())}. "
+                f"the trace processor of Perfetto failed: {sentence.rstrip('.')}. "
                 "Name a trace_processor_shell that runs here with shell=..."
             ) from error
     return made

@@ -10,9 +10,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from .arguments import checked
+from .arguments import check, checked
 from .errors import BadCapture, CutraceError
 from .outputs import concatenate, scratch, unwritable
 from .runbin.blocks import MAGIC
@@ -89,9 +89,14 @@ def listed(source: Source) -> list[StrPath]:
     """Return one path or several, or the files of a trace, as a list."""
     if isinstance(source, Trace):
         return list(source.sources)
-    if isinstance(source, str | os.PathLike):
-        return [source]
-    return list(source)
+    paths: Any = [source]
+    if not isinstance(source, str | os.PathLike):
+        paths = list(source)
+        # Of an iterator, only the items tell what it is: an open file has lines.
+        check({"source": Sequence[StrPath]}, {"source": paths})
+    if "" in paths:
+        raise CutraceError("the name of a file is empty: name a capture")
+    return cast(list[StrPath], paths)
 
 
 def as_capture(path: Path, files: ExitStack) -> Path:

@@ -53,7 +53,7 @@ _SHORTEST_INTERVAL = 1_000
 _LONGEST_INTERVAL = 10**9
 # The kinds of API calls with Python stacks. For launches, a recording can take the stack of one call in N.
 _STACKS = ("sync", "alloc", "copy", "launch")
-_FEWEST_STACKS = 2**32 - 1
+_LARGEST = 2**32 - 1
 
 
 def kinds(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ def _one_in(kind: str, share: str) -> int:
     one, _, number = share.partition("/")
     is_share = one == "1" and number.isascii() and number.isdecimal()
     count = int(number) if is_share else 0
-    if not 1 <= count <= _FEWEST_STACKS:
+    if not 1 <= count <= _LARGEST:
         raise CutraceError(
             f"launch:{share} is not a share of the launches: write launch:1/N, such as launch:1/100"
         )
@@ -169,9 +169,20 @@ def _milliseconds(what: str, time: Time) -> int:
 
 def dump_limit(count: int) -> int:
     """The number of dumps of a condition."""
-    if count < 1:
-        raise CutraceError(f"the limit of dumps cannot be {count}: give 1 or more")
+    if not 1 <= count <= _LARGEST:
+        raise CutraceError(
+            f"the limit of dumps cannot be {count}: give 1 or more, up to {_LARGEST}"
+        )
     return count
+
+
+def flush_ms(ms: int) -> int:
+    """The time (ms) between flushes."""
+    if not 1 <= ms <= _LARGEST:
+        raise CutraceError(
+            f"the time between flushes cannot be {ms} ms: give 1 or more, such as 100"
+        )
+    return ms
 
 
 def max_memory(given: Size) -> int:

@@ -281,6 +281,7 @@ class Options:
     )
     flush_ms: int | None = option(
         "Milliseconds between flushes of complete records.",
+        option_values.flush_ms,
         number=True,
         default="100",
         example="50",

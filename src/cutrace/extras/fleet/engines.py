@@ -95,6 +95,10 @@ class Engine:
             )
         if self.workers is None:
             return
+        if self.workers < 1:
+            raise CutraceError(
+                f"the number of workers cannot be {self.workers}: give 1 or more"
+            )
         if self.executor is not None:
             place = "the executor has its own"
         elif self.mode == "sequential":
