@@ -23,7 +23,7 @@ from .model import (
     Row,
     descending,
 )
-from .stragglers import Measured, stragglers
+from .stragglers import Measured, listed, stragglers
 from .time_sums import TimeSums
 from .timeline import Steps, TimeRatios, by_job
 
@@ -67,6 +67,7 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     rows: list[Row] = []
     pictures: list[Picture] = []
     sentences = []
+    found = set()
     named = options.name.replace("{", "{{").replace("}", "}}")
     for kind in _KINDS.values():
         means: list[Measured] = []
@@ -77,6 +78,7 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
                 own = columns["kind"] == kind
                 if not own.any():
                     continue
+                found.add(part.label)
                 at = columns["at_ns"][own] - part.ahead
                 counts = columns["count"][own]
                 totals = columns["total_ns"][own]
@@ -113,6 +115,9 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
         raise CutraceError(
             f"nothing is named {options.name!r} in these files: `cutrace stats` shows the names of kernels and ranges"
         )
+    unnamed = [part.label for part in parts if part.label not in found]
+    if unnamed:
+        sentences.append(f"nothing is named {options.name!r} on {listed(unnamed)}")
     table = replace(_TABLE, title=f"Durations of {options.name}")
     return Result([table.of(descending(rows))], sentences, pictures)
 
