@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -93,7 +94,9 @@ def test_communication_that_is_not_hidden_is_named(tmp_path):
     paths = [steps(tmp_path / f"{n}.bin", n, nccl=MS + n * 100 if n != 2 else 3 * MS) for n in range(6)]
     result = batch(tmp_path, "overlap", paths)
     (sentence,) = result.sentences
-    assert sentence.startswith("rank 2 GPU 0: communication that no computation hides takes 3.00 times as long")
+    assert sentence.startswith(
+        "rank 2 GPU 0: communication that no computation hides, with the waits in it, takes 3.00 "
+    )
     row = result.reports[0].arrow().to_pylist()[2]
     assert (row["communication_ns"], row["hidden"], row["exposed_ns"]) == (30 * MS, 0.0, 30 * MS)
 
@@ -113,6 +116,31 @@ def test_the_pace_of_a_range_and_of_a_kernel_by_rank_and_time(tmp_path):
     assert picture.labels == [f"rank {n}" for n in range(6)]
     assert np.nanmax(picture.values[4]) == np.nanmin(picture.values[4]) == 6 * MS
     assert picture.start <= WALL + ORIGIN < picture.start + picture.step
+
+
+def test_ranks_without_the_name_of_a_pace_are_named(tmp_path):
+    paths = [steps(tmp_path / f"{n}.bin", n) for n in range(5)]
+    with Capture(paths[3], pid=103) as c:
+        c.kernel(c.launch("_Z4gemmPf"), 1_000, 2_000)
+        c.clocks()
+    assert batch(tmp_path, "pace", paths, name="step *").sentences == ["nothing is named 'step *' on rank 3"]
+
+
+def test_small_shares_have_digits(tmp_path):
+    paths = []
+    for n in range(6):
+        path = tmp_path / f"{n}.bin"
+        with Capture(path, pid=100 + n) as c:
+            gemm = c.launch("_Z4gemmPf")
+            busy = 30_000 + n if n == 2 else 60_000 + n
+            for step in range(3):
+                c.kernel(gemm, step * 100 * MS, step * 100 * MS + busy, correlation=step + 1)
+            c.clocks()
+        paths.append(path)
+    (sentence,) = batch(tmp_path, "utilization", paths).sentences
+    shares = re.findall(r"(0\.0\d+)%", sentence)
+    assert len(shares) == 2
+    assert float(shares[0]) == pytest.approx(float(shares[1]) / 2, rel=0.05)
 
 
 def test_a_pace_needs_a_name_that_is_there(tmp_path):

@@ -136,11 +136,11 @@ def _utilization(parts: Sequence[Part], options: BatchOptions) -> Result:
                         part.host,
                     )
                 )
-                shares.append(Measured.of(part, spent / span, device))
+                shares.append(Measured.of(part, 100 * spent / span, device))
         pictures += ratios.heat_map(f"Busy GPUs, job {job}", "1")
     rows.sort(key=lambda row: row[0])
     tables = [_UTILIZATION_TABLE.of(rows)]
-    sentence = "{who}: busy {value:.1%} of the time, {others} {usual:.1%}"
+    sentence = "{who}: busy {value:.3g}% of the time, {others} {usual:.3g}%"
     return Result(tables, stragglers(shares, sentence, low=True), pictures)
 
 
@@ -333,7 +333,10 @@ def _overlap(parts: Sequence[Part], options: BatchOptions) -> Result:
             if communication:
                 exposed.append(Measured.of(part, communication - hidden, device))
     tables = [_OVERLAP_TABLE.of(rows)]
-    sentence = "{who}: communication that no computation hides takes {ratio:.2f} times as long as on {others}"
+    sentence = (
+        "{who}: communication that no computation hides, with the waits in it, takes {ratio:.2f} times as long as on "
+        "{others}"
+    )
     # If half of the ranks are slow, the others wait for them. Waiting is no fault, so halves get no sentence.
     return Result(tables, stragglers(exposed, sentence, halves=False))
 
