@@ -7,6 +7,9 @@ the user gave. Otherwise values without a test are notes in the footer.
 from __future__ import annotations
 
 import enum
+import fnmatch
+import functools
+import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +25,9 @@ from cutrace.reports.model import Case, State
 from cutrace.reports.values import listed
 from cutrace.units import count_of
 
+from .context import id_folders, module_place
 from .options import Settings, on_command_line
 
-#: Options with which pytest does not collect all tests of the files that it is given.
-_SELECTING = ("lf", "ignore", "ignore_glob")
 #: Options that select tests by names or markers.
 _FILTERS = ("keyword", "markexpr")
 #: The maximum of test names in a sentence; the others are counted.
@@ -92,7 +94,7 @@ _SILENT = {
 class CollectedTests(NamedTuple):
     """The ids of the collected tests, and of the deselected tests."""
 
-    tests: Sequence[str]
+    tests: frozenset[str]
     deselected: frozenset[str]
 
 
@@ -160,7 +162,8 @@ def shortcomings(
             continue
         if len(tests) > 1:
             problem = problem.replace("has ", "have ", 1)
-        yield f"{count_of(len(tests), 'test')} {problem}: {listed(tests, _LISTED)}"
+        number = count_of(len(tests), "test")
+        yield f"{number} {problem}: {listed(tests, _LISTED)}"
     if settings.scope == "marked":
         return
     # A test with a reason has no golden values for that reason.
@@ -177,7 +180,9 @@ def _has_failed(case: Case) -> bool:
     """Whether cutrace failed a test that was not expected to fail. A hook may hide that."""
     if case.state is not State.GATED or case.outcome == "xfailed":
         return False
-    return bool(case.problems) or any(row.failed for row in case.rows)
+    if case.problems:
+        return True
+    return any(row.failed for row in case.rows)
 
 
 def folder_missing(cases: Sequence[Case], settings: Settings) -> bool:
@@ -189,7 +194,8 @@ def folder_missing(cases: Sequence[Case], settings: Settings) -> bool:
         or settings.update is not None
     ):
         return False
-    traced = any(case.values and case.outcome != "skipped" for case in cases)
+    ran = [case for case in cases if case.outcome != "skipped"]
+    traced = any(case.values for case in ran)
     gated = any(case.state is State.GATED for case in cases)
     return traced and (settings.require or not gated)
 
@@ -229,7 +235,8 @@ def account(
         for test in entries:
             nodeid = joined(module.path, test)
             if judge.selects(module.path, nodeid):
-                ids.setdefault(judge.fate(module.path, nodeid), []).append(nodeid)
+                fate = judge.fate(module.path, nodeid)
+                ids.setdefault(fate, []).append(nodeid)
     return SessionAccount(ids, damaged)
 
 
@@ -237,7 +244,11 @@ def _recorded_in(tests: Mapping[str, Entry], environments: set[str]) -> list[str
     """The tests that have values in one of these environments; all tests if no environment is known."""
     if not environments:
         return list(tests)
-    return [test for test, entry in tests.items() if not environments.isdisjoint(entry)]
+    recorded = []
+    for test, entry in tests.items():
+        if environments.intersection(entry):
+            recorded.append(test)
+    return recorded
 
 
 class _Judge:
@@ -250,15 +261,23 @@ class _Judge:
         collected: CollectedTests,
     ) -> None:
         self._cases = {case.nodeid: case for case in cases}
-        self._root = config.rootpath
         self._collected = collected
-        self._tests = frozenset(collected.tests)
-        #: The collected test files, including files outside of the rootdir, whose cases have other ids.
-        self._modules = {
-            split(nodeid)[0] for nodeid in (*collected.tests, *self._cases)
-        }
+        # pytest may give tests of two files outside of the rootdir the same id.
+        known = (*collected.tests, *self._cases)
+        self._modules = {split(nodeid)[0] for nodeid in known}
+        self._folders = id_folders(config)
+        self._selected = functools.cache(self._selected_in)
         chosen = on_command_line(config)
-        self._selecting = _gives(chosen, _SELECTING)
+        started = config.invocation_params.dir
+        #: Whether pytest collects only the tests that failed last.
+        self._failed_last = _gives(chosen, ["lf"])
+        #: Patterns of the files and folders that the command line leaves out.
+        self._ignored = []
+        for word in chosen.ignore_glob or ():
+            self._ignored.append(os.path.normpath(started / word))
+        for word in chosen.ignore or ():
+            path = os.path.normpath(started / word)
+            self._ignored.append(glob.escape(path))
         #: The tests that addopts names with --deselect, by the starts of their ids.
         self._excluded = tuple(
             set(config.option.deselect or ()).difference(chosen.deselect or ())
@@ -269,31 +288,48 @@ class _Judge:
         )
         #: The files and folders of the command line with "", and its single tests with the rest of the id.
         self._words: list[tuple[Path, str]] = []
-        started = config.invocation_params.dir
         for word in chosen.file_or_dir or ["."]:
-            file, test = word, ""
-            if "::" in word:
-                file, test = split(word)
+            file, _, test = word.partition("::")
             # Links are not resolved, because ids have their names.
             path = Path(os.path.normpath(started / file))
+            if config.option.pyargs:
+                path = module_place(file) or path
             self._words.append((path, test))
 
     def selects(self, module: str, nodeid: str = "") -> bool:
         """Whether the command line selects a module, or a test of it."""
-        source = self._root / module
+        names = self._selected(module)
+        if "" in names:
+            return True
         _, test = split(nodeid)
-        for path, name in self._words:
-            if not name:
-                if source.is_relative_to(path):
-                    return True
-            elif source == path and _is_part(test, name):
-                return True
-        # Words of --pyargs are no paths.
-        elsewhere = any(not path.exists() for path, _ in self._words)
-        return elsewhere and module in self._modules
+        return any(_is_part(test, name) for name in names)
+
+    def _selected_in(self, module: str) -> set[str]:
+        """The tests of a module that the command line names, "" for all of them."""
+        names = set()
+        for place in self._places(module):
+            for path, name in self._words:
+                if place == path or (not name and place.is_relative_to(path)):
+                    names.add(name)
+        return names
+
+    def _places(self, module: str) -> Iterator[Path]:
+        """The paths that a module may have."""
+        for folder in self._folders:
+            yield Path(os.path.normpath(folder / module))
 
     def is_gone(self, module: str) -> bool:
-        return module not in self._modules and not (self._root / module).exists()
+        if module in self._modules:
+            return False
+        return not any(place.exists() for place in self._places(module))
+
+    def _leaves_out(self, module: str) -> bool:
+        """Whether the command line leaves out a module, or a folder of it, by --ignore or --ignore-glob."""
+        for place in self._places(module):
+            for path in (place, *place.parents):
+                if any(fnmatch.fnmatch(str(path), one) for one in self._ignored):
+                    return True
+        return False
 
     def fate(self, module: str, nodeid: str) -> Fate:
         case = self._cases.get(nodeid)
@@ -303,9 +339,9 @@ class _Judge:
             if self._filtered or nodeid.startswith(self._excluded):
                 return Fate.DESELECTED
             return Fate.NOT_SELECTED
-        if nodeid in self._tests:
+        if nodeid in self._collected.tests:
             return Fate.NOT_RUN
-        if self._selecting:
+        if self._failed_last or self._leaves_out(module):
             return Fate.NOT_SELECTED
         if module in self._modules:
             return Fate.GONE
@@ -338,4 +374,7 @@ def _gives(options: Any, names: Sequence[str]) -> bool:
 
 def _is_part(test: str, name: str) -> bool:
     """Whether a test has this name, has it with parameters, or is in the class of this name."""
-    return test == name or test.startswith((f"{name}::", f"{name}["))
+    if test == name:
+        return True
+    starts = (f"{name}::", f"{name}[")
+    return test.startswith(starts)

@@ -37,9 +37,8 @@ from cutrace.reports.text import plain as plain_lines
 
 from .bodies import ENDINGS, Body
 from .capture import Captures, Run
-from .context import SessionContext
+from .context import SessionContext, argument
 from .fixtures import RequestedRegion, Tracer, checked, requested_region
-from .report import argument
 
 #: The maximum of tests whose threads are named.
 _NAMED_TESTS = 3
@@ -392,7 +391,7 @@ class Attempt(Tracer):
             trace = self.context.folder(self.item) / "trace.pftrace"
             shown = {"trace.pftrace": self.context.relative(trace)}
             case = replace(case, artifacts=shown)
-        return failure_lines(case, self.context.argument(self.item))
+        return failure_lines(case, self.context.arguments(self.item))
 
     def _tell_of_left_threads(self) -> None:
         """Add notes on the work of the judged run that threads of earlier tests launched."""
@@ -572,8 +571,8 @@ class Attempt(Tracer):
     def _pictured(self, case: Case) -> Case:
         """The case with its timeline and top kernels, if an HTML page is requested."""
         run = self._shown_run()
-        pages = [kind for kind, _ in self.context.settings.reports if kind == "html"]
-        if run is None or not run.files or not pages:
+        kinds = {kind for kind, _ in self.context.settings.reports}
+        if run is None or not run.files or "html" not in kinds:
             return case
         from cutrace.reports.timeline import pictured
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
+import shlex
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,10 +15,10 @@ import pytest
 from cutrace.analysis.definitions import Metrics
 from cutrace.golden import artifact_path, environment, joined, split, variant
 from cutrace.golden.decide import GateSettings
+from cutrace.units import printable
 
 from .neighbours import without_repetition
-from .options import Settings
-from .report import argument, without_group
+from .options import Settings, finding_options
 from .seeding import Seeds
 
 #: The number of tests of a cause whose artifacts are kept.
@@ -35,8 +38,8 @@ class SessionContext:
         #: The environment of the last run with a known GPU.
         self._environment = ""
         self._variant = functools.cache(self._variant_of)
-        #: Whether a file of ids exists. An id stays the same if its test removes the file.
-        self._in_rootdir = functools.cache(self._is_in_rootdir)
+        #: An id stays the same if its test removes the file.
+        self._outside = functools.cache(self._outside_file)
         self.relative = functools.cache(self._relative)
         #: The ids of the failed tests of each cause in this process, in the order of their failures.
         self.failures = defaultdict[str, dict[str, None]](dict)
@@ -49,35 +52,36 @@ class SessionContext:
         return str(getattr(self.config, "workerinput", {}).get("workerid", ""))
 
     def nodeid(self, item: pytest.Item) -> str:
-        """The id of a test, without the group that pytest-xdist appends. Its file is relative to the rootdir, or to the
-        folder of its package if that is elsewhere: pytest shortens ids of ``--pyargs`` until two are the same."""
+        """The id of a test, without the group that pytest-xdist appends. pytest shortens ids of files outside of the
+        rootdir until two are the same. These files are relative to one of :func:`id_folders` instead."""
         nodeid = item.nodeid
         if self.worker and getattr(self.config.option, "loadgroup", False):
             nodeid = without_group(nodeid)
-        file, test = split(nodeid)
-        if not file or self._in_rootdir(file):
+        file = self._outside(item.path)
+        if not file:
             return nodeid
-        return joined(self._file_of(item.path), test)
+        _, test = split(nodeid)
+        return joined(file, test)
 
-    def _is_in_rootdir(self, file: str) -> bool:
-        return (self.config.rootpath / file).exists()
-
-    def _file_of(self, path: Path) -> str:
-        """The name of a test file in ids."""
-        root = self.config.rootpath
-        if not path.is_relative_to(root):
-            root = path.parent
-            while (root / "__init__.py").exists():
-                root = root.parent
-        return path.relative_to(root).as_posix()
+    def _outside_file(self, path: Path) -> str:
+        """The name of a test file outside of the rootdir in ids, "" for others."""
+        root, *others = id_folders(self.config)
+        if path.is_relative_to(root) or not path.is_file():
+            return ""
+        for folder in others:
+            if path.is_relative_to(folder):
+                return path.relative_to(folder).as_posix()
+        return Path(os.path.relpath(path, root)).as_posix()
 
     def golden_id(self, item: pytest.Item) -> str:
         """The id of a test in golden files, which all of its repetitions share."""
         return without_repetition(item, self.nodeid(item))
 
-    def argument(self, item: pytest.Item) -> str:
-        """The id of a test as an argument of pytest in the folder where it was started."""
-        return argument(self.golden_id(item), self.config)
+    def arguments(self, item: pytest.Item) -> str:
+        """The arguments with which pytest runs a test, quoted."""
+        nodeid = self.golden_id(item)
+        words = [argument(nodeid, self.config)]
+        return quoted(words, self.config)
 
     def folder(self, item: pytest.Item) -> Path:
         """The folder of the artifacts of a test."""
@@ -125,3 +129,65 @@ class SessionContext:
 
     def _variant_of(self, cuda: str) -> str:
         return variant(self.settings.variant, {"cuda": cuda})
+
+
+def id_folders(config: pytest.Config) -> list[Path]:
+    """The folders that files in ids are relative to: the rootdir, and the folders of packages of ``--pyargs``."""
+    root = config.rootpath
+    folders = [root, root.resolve()]
+    if not config.option.pyargs:
+        return folders
+    for word in config.args:
+        module, _, _ = word.partition("::")
+        package, _, _ = module.partition(".")
+        place = module_place(package)
+        if place is not None:
+            folders.append(place.parent)
+    return folders
+
+
+def module_place(name: str) -> Path | None:
+    """The file or the folder of a module, which is not imported. None if there is none."""
+    package, *rest = name.split(".")
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+    if spec is None or not spec.origin:
+        return None
+    place = Path(os.path.normpath(spec.origin))
+    if spec.submodule_search_locations:
+        place = place.parent.joinpath(*rest)
+    if place.is_dir():
+        return place
+    return place.with_suffix(".py")
+
+
+def argument(nodeid: str, config: pytest.Config) -> str:
+    """The id of a test as an argument of pytest in the folder where it was started."""
+    file, test = split(nodeid)
+    root, _, *packages = id_folders(config)
+    path = root / file
+    named = os.path.relpath(path, config.invocation_params.dir)
+    if not path.exists():
+        for folder in packages:
+            if (folder / file).exists():
+                module = file.removesuffix(".py")
+                named = module.replace("/", ".")
+    return joined(named, test)
+
+
+def quoted(arguments: Sequence[str], config: pytest.Config) -> str:
+    """Arguments of pytest, quoted for a shell, after the options that find their tests."""
+    words = [*finding_options(config), *arguments]
+    return shlex.join(map(printable, words))
+
+
+def without_group(nodeid: str) -> str:
+    """An id without the group that pytest-xdist appends with ``--dist loadgroup``."""
+    # Folders and parameters may contain the character.
+    start = max(nodeid.rfind("::"), nodeid.rfind("]"))
+    group = nodeid.rfind("@")
+    if group > start:
+        return nodeid[:group]
+    return nodeid

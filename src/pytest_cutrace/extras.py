@@ -15,16 +15,17 @@ def extras(case: Case) -> list[dict[str, Any]]:
     """The entries for ``report.extras``: state, comparison or metrics, and files; none for a test without values."""
     if not case.values:
         return []
-    lines = [
-        f"cutrace: {case.state.value}  on {case.gpu}",
-        *(f"  {problem}" for problem in case.problems),
-    ]
-    lines += plain(table_lines(case.rows)) or [
-        f"{title(name)}  {value_text(name, value)}"
-        for name, value in case.values.items()
-    ]
-    lines += [f"{name}  {path}" for name, path in case.artifacts.items()]
-    content = f"<pre>{escape(chr(10).join(map(printable, lines)))}</pre>"
+    lines = [f"cutrace: {case.state.value}  on {case.gpu}"]
+    lines.extend(f"  {problem}" for problem in case.problems)
+    compared = plain(table_lines(case.rows))
+    lines += compared
+    if not compared:
+        for name, value in case.values.items():
+            lines.append(f"{title(name)}  {value_text(name, value)}")
+    for name, path in case.artifacts.items():
+        lines.append(f"{name}  {path}")
+    text = "\n".join(map(printable, lines))
+    content = f"<pre>{escape(text)}</pre>"
     return [
         {
             "name": None,

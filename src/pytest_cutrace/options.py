@@ -36,6 +36,16 @@ _SHOWING = (
     "cacheshow",
 )
 
+#: Options of pytest that select ini values, the rootdir, or the kinds of tests.
+_FINDING = {
+    "inifilename": "-c",
+    "rootdir": "--rootdir",
+    "override_ini": "-o",
+    "importmode": "--import-mode",
+    "doctestmodules": "--doctest-modules",
+    "doctestglob": "--doctest-glob",
+    "pyargs": "--pyargs",
+}
 #: Options with a value: name without ``cutrace-``, metavar, help.
 _VALUES: tuple[tuple[str, str, str], ...] = (
     (
@@ -224,6 +234,25 @@ def on_command_line(config: pytest.Config) -> Any:
     words = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     words += map(str, config.invocation_params.args)
     return config.stash[PARSER].parse_known_args(words)
+
+
+def finding_options(config: pytest.Config) -> list[str]:
+    """The options of the command line without which pytest has other ini values, or does not find the tests."""
+    chosen = on_command_line(config)
+    defaults = config.stash[PARSER].parse_known_args([])
+    words: list[str] = []
+    for name, option in _FINDING.items():
+        value = getattr(chosen, name, None)
+        if value == getattr(defaults, name, None):
+            continue
+        if value is True:
+            words.append(option)
+        elif isinstance(value, str):
+            words += [option, value]
+        else:
+            for one in value or ():
+                words += [option, str(one)]
+    return words
 
 
 def known(config: pytest.Config) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import os
-import shlex
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -34,7 +33,7 @@ from cutrace.reports.text import (
     remarks,
     short_footer_lines,
 )
-from cutrace.units import count_of, printable
+from cutrace.units import count_of
 
 from .accounts import (
     CollectedTests,
@@ -43,7 +42,7 @@ from .accounts import (
     folder_missing,
     shortcomings,
 )
-from .neighbours import without_repetition
+from .context import argument, quoted
 from .options import Settings
 
 #: Variables of CI systems with the commit and the name of the job.
@@ -71,9 +70,9 @@ class Reporter:
         self._refusal = refusal
         self._cases: dict[str, Case] = {}
         self._collected: list[str] = []
-        self._deselected: set[str] = set()
-        #: By id of a repetition, the id in golden files.
-        self.repetitions: dict[str, str] = {}
+        self.deselected: set[str] = set()
+        #: The ids in golden files that differ from pytest's.
+        self.golden_ids: dict[str, str] = {}
         self._account = SessionAccount({})
         #: Whether the session has its account.
         self.finished = False
@@ -162,26 +161,18 @@ class Reporter:
                 report.longrepr, [(text, style) for text, style in lines]
             )  # type: ignore[assignment]
 
-    def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        for item in items:
-            self._deselected.add(without_repetition(item, item.nodeid))
-
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._collected = [item.nodeid for item in session.items]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
-        grouped = getattr(self._config.option, "dist", "no") == "loadgroup"
-        if grouped:
-            self._collected = [without_group(nodeid) for nodeid in ids]
-        else:
-            self._collected = list(ids)
+        self._collected = list(ids)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
         output = getattr(node, "workeroutput", None) or {}
-        self._deselected.update(output.get("cutrace_deselected", ()))
-        self.repetitions.update(output.get("cutrace_repetitions", {}))
+        self.deselected.update(output.get("cutrace_deselected", ()))
+        self.golden_ids.update(output.get("cutrace_golden_ids", {}))
 
     # Reporting
 
@@ -254,7 +245,7 @@ class Reporter:
         """The cases by their ids in golden files. If one repetition of a test was not compared, it stands for all."""
         cases: dict[str, Case] = {}
         for nodeid, case in self._cases.items():
-            golden_id = self.repetitions.get(nodeid, nodeid)
+            golden_id = self.golden_ids.get(nodeid, nodeid)
             compared = case.state in (State.GATED, State.UPDATED)
             if golden_id not in cases or not compared:
                 if golden_id != nodeid:
@@ -284,8 +275,8 @@ class Reporter:
             yield f"there is no folder of golden files at {_relative(settings.golden_root, self._config)}"
         if exitstatus not in _ENDED_WELL:
             return
-        ids = self._golden_ids(self._collected)
-        collected = CollectedTests(ids, frozenset(self._deselected))
+        tests = frozenset(self._golden_ids(self._collected))
+        collected = CollectedTests(tests, frozenset(self.deselected))
         self._account = account(self._by_golden_id(), settings, self._config, collected)
         gone = self._account.gone()
         if gone:
@@ -314,7 +305,8 @@ class Reporter:
         )
         if verbosity > 0:
             for case in report.cases:
-                lines += [(f"  {case.nodeid}: {line}", "") for line in _remarks(case)]
+                for remark in _remarks(case):
+                    lines.append((f"  {case.nodeid}: {remark}", ""))
         terminalreporter.ensure_newline()
         terminalreporter.section("cutrace", sep="-")
         for text, style in lines:
@@ -341,16 +333,16 @@ class Reporter:
                 arguments = [f"@{_relative(path, self._config)}"]
             except OSError as error:
                 self._notes.append(str(unwritable(path, error)))
-        return shlex.join(map(printable, arguments))
+        return quoted(arguments, self._config)
 
     def _golden_ids(self, ids: Sequence[str]) -> list[str]:
         """The ids of these tests in golden files."""
-        return [self.repetitions.get(nodeid, nodeid) for nodeid in ids]
+        return [self.golden_ids.get(nodeid, nodeid) for nodeid in ids]
 
     def _shortened(self, ids: Sequence[str]) -> list[str]:
         """These ids as arguments of pytest. A function stands for its parameters if all of them are among the ids."""
         selected = self._golden_ids(ids)
-        others = {*self._golden_ids(self._collected), *self._deselected}
+        others = {*self._golden_ids(self._collected), *self.deselected}
         divided = {_function(nodeid) for nodeid in others.difference(selected)}
         # Other parameters of a function are unknown if the command line names one.
         known = not any("[" in word for word in self._config.args)
@@ -468,16 +460,3 @@ def _function(nodeid: str) -> str:
     file, test = split(nodeid)
     function, _, _ = test.partition("[")
     return joined(file, function)
-
-
-def argument(nodeid: str, config: pytest.Config) -> str:
-    """The id of a test as an argument of pytest in the folder where it was started."""
-    file, test = split(nodeid)
-    return joined(_relative(config.rootpath / file, config), test)
-
-
-def without_group(nodeid: str) -> str:
-    """An id without the group that pytest-xdist appends with ``--dist loadgroup``."""
-    if "@" in nodeid.rpartition("]")[2]:
-        return nodeid.rpartition("@")[0]
-    return nodeid

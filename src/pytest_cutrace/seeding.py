@@ -123,11 +123,10 @@ class Seeds:
 
     def _number(self) -> int:
         """A number of 32 bits from the current id, and from the seed of pytest-randomly if that is active."""
-        if self._randomly() is not None:
-            seed = getattr(self._config.option, "randomly_seed", None)
-        else:
-            seed = None
-        text = f"{seed} {self._current}" if isinstance(seed, int) else self._current
+        text = self._current
+        seed = getattr(self._config.option, "randomly_seed", None)
+        if isinstance(seed, int) and self._randomly() is not None:
+            text = f"{seed} {text}"
         digest = hashlib.blake2b(
             text.encode("utf-8", "surrogatepass"), digest_size=4
         ).digest()

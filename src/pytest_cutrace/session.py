@@ -179,22 +179,24 @@ class Session:
         return expected
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        ids = [self.context.golden_id(item) for item in items]
         if self.context.worker:
-            ids = [self.context.golden_id(item) for item in items]
             output: Any = self.config.workeroutput  # type: ignore[attr-defined]
             output.setdefault("cutrace_deselected", []).extend(ids)
+        elif self._reporter is not None:
+            self._reporter.deselected.update(ids)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        repetitions = {}
+        golden_ids = {}
         for item in session.items:
-            nodeid = self.context.nodeid(item)
             golden_id = self.context.golden_id(item)
-            if golden_id != nodeid:
-                repetitions[nodeid] = golden_id
+            for nodeid in (item.nodeid, self.context.nodeid(item)):
+                if golden_id != nodeid:
+                    golden_ids[nodeid] = golden_id
         if self.context.worker:
-            self.config.workeroutput["cutrace_repetitions"] = repetitions  # type: ignore[attr-defined]
+            self.config.workeroutput["cutrace_golden_ids"] = golden_ids  # type: ignore[attr-defined]
         elif self._reporter is not None:
-            self._reporter.repetitions.update(repetitions)
+            self._reporter.golden_ids.update(golden_ids)
 
     # Running
 

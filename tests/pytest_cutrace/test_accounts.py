@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
+from typing import Any
 
 import pytest
 
@@ -63,7 +65,7 @@ def test_what_is_gone_is_told_where_all_was_collected(recorded: Suite) -> None:
     assert told in recorded.run("--cutrace", "-k", "one").output
     assert told not in recorded.run("--cutrace", "tests/test_a.py::test_one").output
     assert told in recorded.run("--cutrace", "--deselect", "tests/test_a.py::test_one").output
-    assert told not in recorded.run("--cutrace", "--ignore", "tests/test_b.py").output
+    assert told in recorded.run("--cutrace", "--ignore", "tests/test_b.py").output
     recorded.write("tests/test_a.py", PROGRAM)
     recorded.write("conftest.py", "def pytest_collection_modifyitems(config, items):\n"
                    "    config.hook.pytest_deselected(items=items[:1])\n    del items[:1]\n")  # fmt: skip
@@ -125,3 +127,90 @@ def test_a_session_that_ends_early_tells_what_did_not_run(recorded: Suite) -> No
     done = recorded.run("--cutrace", "-x")
     assert done.status == 1
     assert "golden 6: 1 failed before, 5 not run" in done.words
+
+
+LOST_ONE = "tests/test_a.py::test_one (cutrace golden check)"
+
+
+def lose_one(suite: Suite, file: str = "tests/test_a.py") -> None:
+    suite.write(file, PROGRAM.replace("test_one", "lost_one"))
+
+
+def test_tests_outside_of_the_rootdir(suite: Suite) -> None:
+    (suite.folder / "pytest.ini").unlink()
+    suite.write("ci/pytest.ini", "[pytest]\n")
+    for folder in ("tests", "more"):
+        suite.write(f"{folder}/test_a.py", PROGRAM)
+    options = ("-c", "ci/pytest.ini", "--import-mode=importlib")
+    assert suite.run("--cutrace-update", *options, "tests", "more").status == 0
+    # An id is the same, whatever is selected.
+    for words in (("tests", "more"), ("tests",), ("tests/test_a.py",), ("more/test_a.py::test_one",)):
+        done = suite.run("--cutrace=require", *options, *words)
+        assert done.status == 0, done.output
+    lose_one(suite)
+    done = suite.run("--cutrace=require", *options, "tests", "more")
+    assert f"1 golden value has no test any more: ../{LOST_ONE}" in done.output
+    assert suite.run("--cutrace=require", *options, "more").status == 0
+
+
+@pytest.mark.parametrize("plugins", [(), ("xdist",)])
+def test_a_command_has_the_options_that_find_its_test(suite: Suite, plugins: tuple[str, ...]) -> None:
+    (suite.folder / "pytest.ini").unlink()
+    suite.write("ci/pytest.ini", "[pytest]\n")
+    suite.write("tests/test_a.py", "def test_it():\n    fakegpu.launch(os.environ.get('KERNEL', 'k'))\n")
+    workers = ("-n", "1") if plugins else ()
+    options = ("-c", "ci/pytest.ini", "-o", "cutrace_golden_dir=gold files", "tests")
+    suite.run("--cutrace-update", *options)
+    done = suite.run("--cutrace", *options, *workers, plugins=plugins, KERNEL="other")
+    command = "pytest --cutrace-update -c ci/pytest.ini -o 'cutrace_golden_dir=gold files' tests/test_a.py::test_it"
+    assert f"if intended: {command}\n" in done.output
+    assert suite.run(*shlex.split(command)[1:], KERNEL="other").status == 0
+    assert suite.run("--cutrace=require", *options, KERNEL="other").status == 0
+
+
+@pytest.mark.parametrize("options", [("--rootdir",), ("-c",)])
+def test_a_rootdir_that_is_a_link(recorded: Suite, options: tuple[str, ...], tmp_path_factory: Any) -> None:
+    link = tmp_path_factory.mktemp("links") / "link"
+    link.symlink_to(recorded.folder)
+    named = link / "pytest.ini" if options == ("-c",) else link
+    for words in ((), ("tests",)):
+        done = recorded.run("--cutrace=require", *options, str(named), *words)
+        assert done.status == 0, done.output
+        assert "golden 6: 6 compared" in done.words
+    lose_one(recorded)
+    done = recorded.run("--cutrace=require", *options, str(named))
+    assert f"1 golden value has no test any more: {LOST_ONE}" in done.output
+
+
+def test_packages_of_pyargs(suite: Suite) -> None:
+    for name in ("__init__", "tests/__init__"):
+        suite.write(f"lib/pkg/{name}.py", "")
+    for name in ("test_a", "test_b"):
+        suite.write(f"lib/pkg/tests/{name}.py", PROGRAM)
+    suite.write("project/pytest.ini", "[pytest]\npythonpath = ../lib\n")
+    project = Suite(suite.folder / "project", suite.driver)
+    assert project.run("--cutrace-update", "--pyargs", "pkg").status == 0
+    one = "pkg.tests.test_a::test_one"
+    for word, account in {one: "golden 1: 1 compared", "pkg.tests.test_a": "golden 3: 3 compared"}.items():
+        done = project.run("--cutrace=require", "--pyargs", word)
+        assert done.status == 0, done.output
+        assert account in done.words
+    suite.write("lib/pkg/tests/test_a.py", PROGRAM.replace('"k"', '"other"'))
+    done = project.run("--cutrace=require", "-x", "--pyargs", "pkg")
+    assert f"if intended: pytest --cutrace-update --pyargs {one}\n" in done.output
+    assert "golden 6: 1 compared, 5 not run" in done.words
+    assert project.run("--cutrace-update", "--pyargs", one).status == 0
+    assert project.run("--cutrace=require", "--pyargs", one).status == 0
+    lose_one(suite, "lib/pkg/tests/test_a.py")
+    (suite.folder / "lib/pkg/tests/test_b.py").unlink()
+    done = project.run("--cutrace=require", "--pyargs", "pkg")
+    gone = "pkg/tests/test_a.py::test_one, pkg/tests/test_b.py"
+    assert f"2 golden values have no test any more: {gone} (cutrace golden check)" in done.output
+
+
+def test_a_folder_with_an_at_sign_in_groups(suite: Suite) -> None:
+    suite.write("tests@2/test_a.py", PROGRAM)
+    assert suite.run("--cutrace-update").status == 0
+    done = suite.run("--cutrace=require", "-n", "2", "--dist", "loadgroup", plugins=("xdist",))
+    assert done.status == 0, done.output
+    assert "golden 3: 3 compared" in done.words

@@ -220,6 +220,7 @@ CASES: dict[str, dict[str, Case]] = {
         "its module in another folder": Case(
             move(B, "other/test_b.py"), "1 golden value has no test any more: tests/test_b.py"
         ),
+        "while a folder is ignored": Case(edit(A, ONE, ""), LOST_ONE, options=("--ignore=docs", "--ignore-glob=doc*")),
         "removed by a hook": Case(conftest("def pytest_collection_modifyitems(items):\n    del items[1]\n"), LOST_ONE),
     },
     "a test is skipped": {

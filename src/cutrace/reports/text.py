@@ -86,9 +86,9 @@ def plain(lines: Iterable[Line]) -> list[str]:
     return [text for text, _ in lines]
 
 
-def failure_lines(case: Case, argument: str = "") -> list[Line]:
+def failure_lines(case: Case, arguments: str = "") -> list[Line]:
     """The lines of a failed comparison: a summary with the changed metrics, a table, the trace to open, and what to do
-    next. ``argument`` is the test as an argument of pytest, its id unless given."""
+    next. ``arguments`` selects the test, quoted for a shell; it is its id unless given."""
     test = printable(case.name)
     if case.device:
         test += f" on {printable(case.device)}"
@@ -103,8 +103,8 @@ def failure_lines(case: Case, argument: str = "") -> list[Line]:
     trace = case.artifacts.get("trace.pftrace") or case.artifacts.get("run.bin")
     if trace:
         lines += _indented([f"trace     {trace}"], "")
-    quoted = shlex.quote(printable(argument or case.nodeid))
-    return lines + _indented(remedies([case], quoted), "")
+    arguments = arguments or shlex.quote(printable(case.nodeid))
+    return lines + _indented(remedies([case], arguments), "")
 
 
 def added_lines(case: Case) -> list[str]:
