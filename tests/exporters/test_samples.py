@@ -166,3 +166,14 @@ def test_a_slice_by_ranges_keeps_the_samples_of_the_gpu_meanwhile(tmp_path):
     cut(whole, tmp_path / "part.bin", Conditions(nvtx=("step",)))
     with cutrace.load(tmp_path / "part.bin") as trace:
         assert {time - ORIGIN for rows in trace.blocks("counters") for time in rows["time"].tolist()} == {200, 300}
+
+
+def test_imported_values_have_the_times_of_the_capture(tmp_path: Path) -> None:
+    moments = [(100, 25.0, 3.0), (200, 50.0, 4.0), (300, NAN, NAN)]
+    capture = sampled(tmp_path / "run.bin", {0: moments})
+    cutrace.convert(capture, tmp_path / "run.pftrace", capture=False)
+    with cutrace.load(tmp_path / "run.pftrace") as trace:
+        names = trace.strings.take(trace.counters["name"])
+        times = trace.counters["time"] - ORIGIN
+        found = zip(names.tolist(), times.tolist(), trace.counters["value"].tolist(), strict=True)
+        assert sorted(found) == [(DRAM, 100, 3.0), (DRAM, 200, 4.0), (SM, 100, 25.0), (SM, 200, 50.0)]

@@ -648,3 +648,30 @@ def test_text_that_begins_with_an_empty_line_is_no_perfetto_trace(tmp_path, text
     path = tmp_path / "x.txt"
     path.write_bytes(text)
     assert not perfetto.PERFETTO.recognizes(SourceFile.at(path))
+
+
+def test_a_value_of_a_gpu_counter_counts_for_the_time_before_it_or_after_it(maker, tmp_path):
+    descriptor = maker.packet(2, sequence_flags=1).interned_data.gpu_counter_descriptors.add(iid=1, gpu_id=3)
+    for number, name in enumerate(("busy", "power")):
+        spec = descriptor.counter_descriptor.specs.add(counter_id=number, name=name)
+        if name == "power":
+            spec.value_direction = spec.VALUE_DIRECTION_FORWARDS_LOOKING
+    for time in (10, 20, 30):
+        event = maker.packet(2, timestamp=S + time).gpu_counter_event
+        event.counter_descriptor_iid = 1
+        for number in (0, 1):
+            event.counters.add(counter_id=number, double_value=time + number)
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        assert rows(trace, "counters", "name", "time", "value", "device") == [
+            ("busy", 10, 20, 3), ("busy", 20, 30, 3), ("power", 10, 11, 3), ("power", 20, 21, 3), ("power", 30, 31, 3)
+        ]  # fmt: skip
+        (left,) = trace.imports[0].leftovers()
+        assert left == "1 values of GPU counters without a known start left out"
+
+
+def test_each_sequence_adds_up_its_own_differences_of_a_counter(maker, tmp_path):
+    for sequence, time, value in ((1, 10, 100), (2, 15, 50), (1, 20, 10), (2, 25, 5)):
+        event = maker.packet(sequence, timestamp=S + time).track_event
+        event.type, event.track_uuid, event.counter_value = COUNTER, RATE, value
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        assert rows(trace, "counters", "time", "value") == [(10, 1000), (15, 500), (20, 1100), (25, 550)]

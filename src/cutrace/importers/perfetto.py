@@ -193,6 +193,8 @@ class PerfettoEvents(EventReader):
                 what = "events that cutrace computed"
             elif kind == "ends":
                 what = "ends whose names no open slice has"
+            elif kind == "first values":
+                what = "values of GPU counters without a known start"
             else:
                 what = f"field {number} of {kind}"
             left[what] = count

@@ -214,7 +214,7 @@ void PerfettoReader::packet(std::string_view data, std::vector<Packed>& packed) 
       case trace_packet_defaults: defaults(sequence, field.bytes); break;
       case clock_snapshot: snapshot(sequence, field.bytes); break;
       case track_descriptor:
-        described = describe(sequence_id, field.bytes);
+        described = describe(field.bytes);
         tracks_of_no_sequence_ |= sequence_id == 0;
         break;
       case gpu_info: gpu_info_names(field.bytes); break;
@@ -307,7 +307,7 @@ void PerfettoReader::defaults(Sequence& sequence, std::string_view data) {
   for (std::size_t i = 0; i < sequence.counters.size(); ++i) sequence.counters[i] = of_events.numbers(kCounterTracks[i]);
 }
 
-std::uint64_t PerfettoReader::describe(std::uint64_t sequence_id, std::string_view data) {
+std::uint64_t PerfettoReader::describe(std::string_view data) {
   using namespace perfetto::TrackDescriptor;
   const Message message(data);
   const std::uint64_t id = message.number(uuid);
@@ -332,12 +332,12 @@ std::uint64_t PerfettoReader::describe(std::uint64_t sequence_id, std::string_vi
     track.thread = {Id::kText, text_id("track " + std::to_string(id))};
     track.parent = message.number(parent_uuid);
   }
-  if (message.has(counter)) describe_counter(sequence_id, track, message.bytes(counter));
+  if (message.has(counter)) describe_counter(track, message.bytes(counter));
   track.named = track.named && track.name == old;
   return id;
 }
 
-void PerfettoReader::describe_counter(std::uint64_t sequence_id, Track& track, std::string_view data) {
+void PerfettoReader::describe_counter(Track& track, std::string_view data) {
   using namespace perfetto::CounterDescriptor;
   constexpr std::string_view kUnits[] = {"", "ns", "", "bytes"};
   constexpr std::string_view kTypes[] = {"", "thread_time", "thread_instruction_count"};
@@ -348,19 +348,10 @@ void PerfettoReader::describe_counter(std::uint64_t sequence_id, Track& track, s
   if (track.name == 0 && type_number < std::size(kTypes)) track.name = text_id(kTypes[type_number]);
   track.multiplier = signed_of(message.number(unit_multiplier));
   if (track.multiplier == 0) track.multiplier = 1;
-  if (message.number(is_incremental) != 0) {
-    if (!track.total || cleared(track)) track.total = Number{};
-    track.sequence = sequence_id;
-    track.generation = sequences_[sequence_id].generation;
-  }
+  track.incremental |= message.number(is_incremental) != 0;
   track.derived = false;
   for (Fields field = message.fields(); field.next();)
     if (field.number == categories) track.derived |= of_us(text_id(field.bytes));
-}
-
-// Whether the sequence of a counter was cleared after its last value.
-bool PerfettoReader::cleared(const Track& track) const {
-  return sequences_.find(track.sequence)->generation != track.generation;
 }
 
 void PerfettoReader::gpu_info_names(std::string_view data) {
@@ -503,7 +494,7 @@ void PerfettoReader::take_track_event(std::uint64_t sequence_id, Wide time, std:
   }
   for (const std::uint64_t number : unread) leave(Left::kTrackEvent, number);
   if (old_times) return lose(kTrackEvents, "their times have a form of before 2020");
-  if (has_counters) further_counters(sequence, time, data);
+  if (has_counters) further_counters(sequence_id, time, data);
   Track& track = tracks_[track_id];
   // The ends of slices have no category, so the track is remembered.
   track.derived |= computed;
@@ -547,7 +538,7 @@ void PerfettoReader::take_track_event(std::uint64_t sequence_id, Wide time, std:
     emit('i', event, time, arguments);
   } else if (kind == kCounterValue) {
     if (real) value = {false, 0, *real};
-    take_counter(track, time, value, event);
+    take_counter(sequence_id, track, time, value, event);
   } else {
     lose(kTrackEvents, "of an unknown type");
   }
@@ -618,7 +609,8 @@ void PerfettoReader::close(Open& open, const End& end) {
   emit('X', open.fields, open.time, open.arguments);
 }
 
-void PerfettoReader::further_counters(Sequence& sequence, Wide time, std::string_view data) {
+void PerfettoReader::further_counters(std::uint64_t sequence_id, Wide time, std::string_view data) {
+  const Sequence& sequence = sequences_[sequence_id];
   const Message message(data);
   for (std::size_t i = 0; i < std::size(kCounterTracks); ++i) {
     const std::vector<std::uint64_t> values = message.numbers(kCounterValues[i]);
@@ -634,22 +626,21 @@ void PerfettoReader::further_counters(Sequence& sequence, Wide time, std::string
       EventFields event;
       event.thread = {number_id(track.process), track.thread};
       const Number integer{true, signed_of(values[k]), 0}, real{false, 0, std::bit_cast<double>(values[k])};
-      take_counter(track, time, i == 0 ? integer : real, event);
+      take_counter(sequence_id, track, time, i == 0 ? integer : real, event);
     }
   }
 }
 
-void PerfettoReader::take_counter(Track& track, Wide time, Number value, EventFields event) {
+void PerfettoReader::take_counter(std::uint64_t sequence_id, Track& track, Wide time, Number value, EventFields event) {
   if (track.derived) return leave(Left::kComputed);
   constexpr Wide kMost = Wide{1} << 125;
   value.integer *= track.multiplier;
   value.real *= static_cast<double>(track.multiplier);
-  if (track.total) {  // the values are differences
-    Number& total = *track.total;
-    if (cleared(track)) {
-      total = {};
-      track.generation = sequences_[track.sequence].generation;
-    }
+  if (track.incremental) {
+    const std::uint64_t generation = sequences_[sequence_id].generation;
+    Total& known = track.totals[sequence_id];
+    if (known.generation != generation) known = {generation, {}};
+    Number& total = known.sum;
     const bool whole = total.whole && value.whole && total.integer < kMost && total.integer > -kMost;
     total = whole ? Number{true, total.integer + value.integer, 0} : Number{false, 0, total.value() + value.value()};
     value = total;
@@ -828,13 +819,15 @@ void PerfettoReader::draw_edges() {
 }
 
 void PerfettoReader::describe_gpu_counters(GpuCounters& to, std::string_view descriptor) {
+  constexpr std::uint64_t kForwards = 2;
   using namespace perfetto::GpuCounterDescriptor;
   using namespace perfetto::GpuCounterDescriptorGpuCounterSpec;
   for (Fields field(descriptor); field.next();) {
     if (field.number != specs) continue;
     const Message spec(field.bytes);
     const std::string_view unit = unit_of(spec.number(numerator_units), spec.has(denominator_units));
-    to.names[spec.number(counter_id)] = {text_id(spec.bytes(name)), text_id(unit)};
+    const bool forwards = spec.number(value_direction) == kForwards;
+    to.names[spec.number(counter_id)] = {text_id(spec.bytes(name)), text_id(unit), forwards};
   }
 }
 
@@ -859,10 +852,20 @@ void PerfettoReader::take_gpu_counters(Sequence& sequence, Wide time, std::strin
     const GpuCounter* const known = described->names.find(id);
     GpuCounter counter = known ? *known : GpuCounter{};
     if (counter.name == 0) counter.name = text_id("counter " + std::to_string(id));
+    Wide start = time;
+    // torch.profiler writes readings without a direction.
+    if (!counter.forwards && !in_groups()) {
+      const auto [last, is_first] = value_times_.try_emplace({gpu, counter.name}, time);
+      start = std::exchange(last->second, time);
+      if (is_first) {
+        leave(Left::kFirstValue);
+        continue;
+      }
+    }
     const bool is_real = value.has(double_value);
     const double number = is_real ? std::bit_cast<double>(value.number(double_value))
                                   : static_cast<double>(signed_of(value.number(int_value)));
-    add_gpu_counter(gpu_process(), gpu, counter, time, number);
+    add_gpu_counter(gpu_process(), gpu, counter, start, number);
   }
 }
 

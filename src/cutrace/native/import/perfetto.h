@@ -48,7 +48,7 @@ class PerfettoReader {
 
   // What no event holds: packets and fields by their numbers, events that cutrace computed, and ends whose names no open slice
   // has.
-  enum class Left : std::uint8_t { kPacket, kTrackEvent, kGpuEvent, kComputed, kEnd };
+  enum class Left : std::uint8_t { kPacket, kTrackEvent, kGpuEvent, kComputed, kEnd, kFirstValue };
   struct LeftOut {
     Left what;
     std::uint64_t field, count;
@@ -112,6 +112,12 @@ class PerfettoReader {
     double value() const { return whole ? static_cast<double>(integer) : real; }
   };
 
+  // The sum of differences in one generation of a sequence.
+  struct Total {
+    std::uint64_t generation = 0;
+    Number sum;
+  };
+
   struct Open {
     Wide time = 0;
     EventFields fields;
@@ -128,8 +134,8 @@ class PerfettoReader {
     Id thread;
     std::uint32_t name = 0, unit = 0;
     std::int64_t multiplier = 1;
-    std::optional<Number> total;  // of a counter whose values are differences,
-    std::uint64_t sequence = 0, generation = 0;  // in this generation of a sequence
+    bool incremental = false;  // the values of a counter are differences to those of the same sequence
+    std::map<std::uint64_t, Total> totals;  // by sequence
     bool derived = false;         // computed by cutrace
     bool named = false;
     bool described = false;
@@ -157,9 +163,11 @@ class PerfettoReader {
     std::shared_ptr<Kernel> kernel;
   };
 
-  // A counter of GPUs, and those of a descriptor by their ids.
+  // A counter of GPUs, and those of a descriptor by their ids. A value counts from its time on, or else for the time since the
+  // value before it.
   struct GpuCounter {
     std::uint32_t name = 0, unit = 0;
+    bool forwards = false;
   };
   struct GpuCounters {
     std::uint64_t gpu = 0;
@@ -205,9 +213,8 @@ class PerfettoReader {
   void intern_text(Sequence& sequence, Kind kind, std::uint64_t iid, const std::optional<protobuf::Fields>& given);
   static Interned& valid(Sequence& sequence, std::uint64_t iid);
   void defaults(Sequence& sequence, std::string_view data);
-  std::uint64_t describe(std::uint64_t sequence_id, std::string_view data);
-  void describe_counter(std::uint64_t sequence_id, Track& track, std::string_view data);
-  bool cleared(const Track& track) const;
+  std::uint64_t describe(std::string_view data);
+  void describe_counter(Track& track, std::string_view data);
   void gpu_info_names(std::string_view data);
   std::uint64_t missing(std::uint64_t uuid, unsigned depth = 0);
   void release(std::size_t waiting);
@@ -220,8 +227,8 @@ class PerfettoReader {
   void close_latest(Track& track, const End& end);
   void close_inner(Track& track);
   void close_named(Track& track, std::uint32_t name, const End& end);
-  void further_counters(Sequence& sequence, Wide time, std::string_view data);
-  void take_counter(Track& track, Wide time, Number value, EventFields event);
+  void further_counters(std::uint64_t sequence_id, Wide time, std::string_view data);
+  void take_counter(std::uint64_t sequence_id, Track& track, Wide time, Number value, EventFields event);
   void emit_legacy(std::string_view data, Wide time, EventFields event, const Arguments& arguments);
   void flows(const Track& track, Wide time, std::string_view data);
   void name_track(Track& track);
@@ -279,6 +286,7 @@ class PerfettoReader {
   std::vector<std::string> devices_;
   Map<bool> gpu_processes_;
   GpuCounters inline_counters_;
+  std::map<std::pair<std::uint64_t, std::uint32_t>, Wide> value_times_;  // the last of each counter, by GPU and name
   Map<Stage> stages_;  // by their event ids
   std::vector<Edge> edges_;
   std::optional<std::uint64_t> host_;
