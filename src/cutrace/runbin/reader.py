@@ -179,7 +179,7 @@ class Reader:
                 Damage(
                     int(offsets[repeated[0]]),
                     size,
-                    f"{blocks} counted once",
+                    f"a recording twice, counted once: {blocks}",
                 )
             )
             kept.sort()
