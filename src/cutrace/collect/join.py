@@ -199,7 +199,8 @@ class Destination:
 
 def output_name(given: str | os.PathLike[str], pid: int | None = None) -> Path:
     """The path of an output: in ``given``, ``%q{NAME}`` stands for an environment variable, ``%h`` for the name of the
-    host, ``%p`` for the id of the recorded process, by default this one. ``%i`` and all other characters stay.
+    host without its domain, ``%p`` for the id of the recorded process, by default this one. ``%i`` and all other
+    characters stay.
 
     Raises :class:`CutraceError` when a variable is not set.
     """
@@ -207,7 +208,8 @@ def output_name(given: str | os.PathLike[str], pid: int | None = None) -> Path:
     def value(found: re.Match[str]) -> str:
         variable = found["variable"]
         if found["letter"] == "h":
-            return platform.node()
+            # An ending such as .local would name a format.
+            return platform.node().partition(".")[0]
         if found["letter"] == "p":
             return str(pid or os.getpid())
         if variable is None:
