@@ -54,6 +54,11 @@ _KNOWN: tuple[tuple[bytes, str], ...] = (
 )
 #: The same by a pattern.
 _PATTERNS: tuple[tuple[re.Pattern[bytes], str], ...] = (
+    # A stack may begin with a bracket, as JSON does.
+    (
+        re.compile(rb"[^\n]*[^\s,] \d+\r?\n"),
+        "has folded stacks, without times: open the trace that they were made from",
+    ),
     # Its first byte is white space, so it is not in the head.
     (
         re.compile(rb".{1,5}\x12./(?:host|device):", re.DOTALL),
