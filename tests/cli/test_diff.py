@@ -86,6 +86,13 @@ def test_losses_of_either_side_are_said(captures, tmp_path):
     assert f"cutrace: {tmp_path / 'c.bin'}: 42 records that CUPTI dropped" in done.stderr
 
 
+def test_notes_of_a_capture_that_is_compared_with_itself_are_said_once(tmp_path):
+    with Capture(tmp_path / "c.bin") as c:
+        c.loss(1, 42)
+    done = cutrace("diff", tmp_path / "c.bin", tmp_path / "c.bin")
+    assert done.stderr.count("42 records that CUPTI dropped") == 1
+
+
 def test_golden_files_are_compared_by_file_and_by_folder(tmp_path):
     nodeid = "tests/test_a.py::test_it"
     before, after = tmp_path / "before", tmp_path / "after"

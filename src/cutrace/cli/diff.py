@@ -180,8 +180,11 @@ def _compare_traces(
     if output is not None:
         check_output(output, [*sides[0], *sides[1]])
     comparison = api.diff(*sides, **rules)
+    # A trace may be compared with itself.
+    notes: dict[str, None] = {}
     for side, sentences in zip((before, after), comparison.notes, strict=True):
-        say(*(f"{side}: {sentence}" for sentence in sentences))
+        notes.update((f"{side}: {sentence}", None) for sentence in sentences)
+    say(*notes)
     failing = {aspect.value for aspect in parse_aspects(rules["fail_on"])}
 
     def style(table: Table, row: tuple[Cell, ...]) -> str:
