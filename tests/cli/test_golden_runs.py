@@ -53,7 +53,7 @@ def check(golden: Path, *arguments: object) -> tuple[int, str, str]:
 def test_the_same_again_passes(tmp_path, golden):
     status, said, complaints = check(golden, capture(tmp_path / "a.bin", "softmax", "add", "add"))
     assert (status, complaints) == (0, "")
-    assert said == "cutrace: test_fwd[float16]  on sm_90\n  passed: 3 metrics of 3 as before\n"
+    assert said == "cutrace: test_fwd[float16] on sm_90\n  passed: 3 metrics of 3 as before\n"
 
 
 def test_what_changed_is_a_table_and_status_1(tmp_path, golden):
@@ -98,7 +98,7 @@ def test_all_runs_of_the_test_count_and_all_captures(tmp_path, golden):
     other = capture(tmp_path / "b.bin", "softmax", "add", "add", "cast")
     status, said, _ = check(golden, twice, other)
     assert status == 1
-    assert "test_fwd[float16]  on sm_90, 3 runs\n" in said
+    assert "test_fwd[float16] on sm_90, 3 runs\n" in said
     assert "+ cast (new) (in 1 of 3 runs)" in said
 
 

@@ -190,7 +190,7 @@ class GoldenFiles(Target):
         self._path = self.folder / "fuzzed.toml"
 
     _SEED = """\
-# Written by `pytest --cutrace-update`. Review it like code.
+# Written by cutrace. Review it like code.
 format = 2
 module = "tests/test_softmax.py"
 seen = ["sm_80", "sm_90"]

@@ -20,7 +20,7 @@ from cutrace.golden.model import DIVIDED, SIGNED, function_of
 from support.measured import MODULE, NAME, many, run
 
 HEAD = f"""\
-# Written by `pytest --cutrace-update`. Review it like code.
+# Written by cutrace. Review it like code.
 format = 2
 module = "{MODULE}"
 """

@@ -170,7 +170,7 @@ def _print(name: str, comparison: Comparison, environment: str, runs: int) -> No
     from ..reports.text import styled, table_lines
 
     where = printable(environment) or "no GPU"
-    title = f"cutrace: {printable(name)}  on {where}"
+    title = f"cutrace: {printable(name)} on {where}"
     if runs > 1:
         many = count_of(runs, "run")
         title += f", {many}"

@@ -48,7 +48,7 @@ else:
 
 #: The only format of golden files that is written and read.
 FORMAT = 2
-HEADER = "# Written by `pytest --cutrace-update`. Review it like code."
+HEADER = "# Written by cutrace. Review it like code."
 #: The line of a file with marks.
 _ABOUT_MARKS = '# A line such as "# 3f2a" marks the next test. It stays if the test is renamed, so that git can merge.'
 #: The mark of a test, and the header of its table.
