@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +52,7 @@ def test_groups_without_numbers_have_an_empty_spread():
     assert found.spreads() == []
     found.add(np.array([2]), np.array([7]))
     assert found.spreads()[:2] == [NOTHING, NOTHING]
+    assert not any(astuple(NOTHING))
 
 
 def test_one_number_has_no_deviation():

@@ -38,6 +38,20 @@ def test_status_1_and_advice_when_it_cannot(monkeypatch, capsys):
     assert out.splitlines()[-1].startswith("GPU work cannot be recorded here, NVTX can.")
 
 
+def test_findings_fill_the_width_of_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(module, "terminal_width", lambda: 60)
+    checks = (Check("driver", "problem", "aaaa " * 12, "bbbb " * 12),)
+    _, out = doctor(monkeypatch, capsys, checks)
+    *shown, _ = out.splitlines()
+    # The column of findings starts after 17 characters and ends at 60, which leaves room for 8 words.
+    assert shown == [
+        "problem  driver  " + " ".join(["aaaa"] * 8),
+        " " * 17 + " ".join(["aaaa"] * 4),
+        " " * 17 + "-> " + " ".join(["bbbb"] * 8),
+        " " * 17 + " ".join(["bbbb"] * 4),
+    ]
+
+
 def test_json_has_every_check(monkeypatch, capsys):
     status, out = doctor(monkeypatch, capsys, BAD, "--format", "json")
     assert status == 1

@@ -26,9 +26,11 @@ def machine(monkeypatch):
         memsets=1,
         marks=1,
         notes=(),
+        nvtx_error="",
     ) -> dict[str, Check]:
         known = {cupti: 13} if libraries is None and cupti else libraries or {}
-        trial = Trial(tuple(devices), gpu_error, "", memsets, marks, {"notes": list(notes), "cupti_version": 28})
+        info = {"notes": list(notes), "cupti_version": 28}
+        trial = Trial(tuple(devices), gpu_error, nvtx_error, memsets, marks, info)
         monkeypatch.setattr(cuda, "driver_version", lambda: driver)
         monkeypatch.setattr(cuda, "find_cupti", lambda: cupti)
         monkeypatch.setattr(cuda, "cupti_libraries", lambda: known)
@@ -67,6 +69,8 @@ def test_a_machine_that_can_record_passes_every_check(machine):
         ({"memsets": 0, "notes": ("CUPTI is held by Nsight",)}, "capture", "held by Nsight", "troubleshooting"),
         ({"memsets": 0}, "capture", "not in the capture", "troubleshooting"),
         ({"marks": 0}, "NVTX", "not in the capture", "troubleshooting"),
+        ({"marks": 0, "nvtx_error": "no libnvToolsExt"}, "NVTX", "recorded: no libnvToolsExt", "troubleshooting"),
+        ({"marks": 0, "notes": ("a full disk",)}, "NVTX", "recorded: a full disk", "troubleshooting"),
     ],
 )
 def test_each_problem_is_named_with_what_to_do(machine, change, name, finding, advice):

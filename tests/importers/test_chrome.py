@@ -157,6 +157,16 @@ class TestOthers:
         assert [p.name for p in trace.processes] == ["first", "silent"]
         assert trace.strings[trace.threads["name"][0]] == "worker"
 
+    def test_a_process_keeps_its_first_1000_metadata_events(self, load: Callable[..., Trace]) -> None:
+        labels = [{"ph": "M", "name": "label", "pid": 1, "args": {"number": i}} for i in range(1002)]
+        trace = load(*labels, {"ph": "M", "name": "label", "pid": 2, "args": {}}, x())
+        kept = trace.processes[0].info["metadata_events"]
+        assert [event["args"]["number"] for event in kept] == list(range(1000))
+        (account,) = (a for a in trace.imports[0].accounts if a.what == "M events")
+        left = {why: tally.count for why, tally in account.left.items()}
+        assert (account.seen.count, account.kept.count) == (1003, 1001)
+        assert left == {"more than the limit of a process": 2}
+
     def test_times_near_zero_and_below_are_shifted(self, load: Callable[..., Trace]) -> None:
         trace = load(x(ts=0), x(ts=-5.5))
         offset = trace.processes[0].info["time_offset_ns"]

@@ -359,8 +359,6 @@ def _streams(index: Index, work: WorkSelection) -> dict[str, Value]:
     on_default = 0
     for table in GPU_WORK:
         rows = work[table].rows
-        if not len(rows):
-            continue
         keys = contexts_of(rows) << 32 | rows["stream"]
         streams.update(distinct(keys).tolist())
         on_default += int(on_default_stream(index, rows).sum())

@@ -70,6 +70,7 @@ def test_launches_without_metrics_count_for_time_and_share(tmp_path):
     found = facts_of(tmp_path, ("a", 1_000, COPY, MANY), ("a", 2_000, {}, MANY), ("b", 7_000, {}, MANY))
     (facts,) = found
     assert (facts.counted, facts.launches, facts.time, facts.total, facts.share) == (1, 2, 1_500, 3_000, 0.3)
+    assert why_text.about(facts)[0] == "1.5us a launch, 30.0 % of the time of all kernels; 2 launches, 1 counted"
 
 
 def test_each_model_of_gpu_has_its_own_launches_and_time(tmp_path):
