@@ -140,6 +140,24 @@ class TestGpus:
         assert gpu.uuid == bytes(range(1, 17))
         assert {kv.key: kv.value for kv in gpu.extra_info}["compute_capability"] == "9.0"
 
+    @pytest.mark.parametrize(
+        ("name", "vendor", "architecture"),
+        [("AMD Instinct MI250X", "AMD", ""), ("Intel(R) Data Center GPU Max 1550", "Intel", ""),
+         ("Tesla V100", "NVIDIA", "Hopper")],
+    )  # fmt: skip
+    def test_vendor_and_architecture(self, tmp_path: Path, name: str, vendor: str, architecture: str) -> None:
+        with Capture(tmp_path / "c.bin") as c:
+            c.add("devices", device=0, name=name, compute_major=9)
+        (gpu,) = convert(c.path).gpus
+        assert (gpu.name, gpu.vendor, gpu.architecture) == (name, vendor, architecture)
+
+    def test_a_gpu_that_is_not_described_keeps_its_number(self, tmp_path: Path) -> None:
+        with Capture(tmp_path / "c.bin") as c:
+            c.add("devices", device=0, name="NVIDIA H200")
+            for number, device in enumerate((2, 0)):
+                c.kernel(c.launch("k"), 10 * number, 10 * number + 5, device=device)
+        assert [e.gpu for e in convert(c.path).gpu] == [2, 0]
+
     def test_one_gpu_seen_by_two_processes_is_one(self, tmp_path: Path) -> None:
         parts = []
         for pid, ordinal in ((1, 0), (2, 3)):

@@ -64,6 +64,9 @@ _ARCHITECTURES = {
     (12, 1): "Blackwell",
 }
 
+#: Vendors of GPUs in imported traces, by the first word of a GPU's name. All other GPUs are NVIDIA's.
+_VENDORS = {"AMD": "AMD", "Intel": "Intel", "Intel(R)": "Intel"}
+
 
 class Devices:
     """The GPUs, contexts and streams of a trace. A capture numbers devices, contexts and streams per process. A
@@ -113,7 +116,7 @@ class Devices:
                 model = int(row["name"])
                 key = ("row", host, device, model, int(row["pci"]))
         if key not in self._gpus:
-            if self.rows:
+            if row is not None:
                 index = len(self._gpus)
             elif device not in self._taken:
                 index = device
@@ -226,11 +229,16 @@ class Devices:
             "mig": row["mig"] or None,
         }
         known = {key: str(value) for key, value in extra.items() if value is not None}
+        model = self._trace.strings[row["name"]]
+        vendor = _VENDORS.get(model.partition(" ")[0], "NVIDIA")
+        architecture = None
+        if vendor == "NVIDIA":
+            architecture = _ARCHITECTURES.get((major, minor))
         return {
             "name": name,
-            "vendor": "NVIDIA",
-            "model": self._trace.strings[row["name"]],
-            "architecture": _ARCHITECTURES.get((major, minor)),
+            "vendor": vendor,
+            "model": model,
+            "architecture": architecture,
             "uuid": _uuid(row),
             "pci_bdf": self._trace.strings[row["pci"]] or None,
             "extra_info": [{"key": key, "value": known[key]} for key in known],
