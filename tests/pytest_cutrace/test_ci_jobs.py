@@ -153,12 +153,12 @@ class Runner:
                 context[f"steps.{step.get('id')}.outputs.{name}"] = value
         return statuses, output, {name: filled(one["value"], context) for name, one in ACTION["outputs"].items()}
 
-    def job(self, **variables: str) -> tuple[int, str]:
-        """Run the scripts of the template. The lines of a script run in one shell, and those of `after_script` in
-        another."""
+    def job(self, before: str = "", **variables: str) -> tuple[int, str]:
+        """Run the scripts of the template. The lines of `before_script` and `script` run in one shell, and those of
+        `after_script` in another."""
         known = GITLAB | {"CI_PROJECT_DIR": str(self.checkout)} | TEMPLATE["variables"]
         known |= {"CUTRACE_PYTHON": sys.executable, **variables}
-        status, output = self.shell("\n".join(["set -e", *TEMPLATE["script"]]), "sh", **known)
+        status, output = self.shell("\n".join(["set -e", before, *TEMPLATE["script"]]), "sh", **known)
         after, printed = self.shell("\n".join(["set -e", *TEMPLATE["after_script"]]), "sh", **known)
         assert after == 0, printed
         return status, output + printed
@@ -252,6 +252,15 @@ def test_the_template_fails_with_artifacts_and_a_note(runner: Runner) -> None:
     )
     trace = re.findall(r"^cutrace open cutrace-7/(.*)$", body, re.MULTILINE)[0]
     assert (runner.checkout / trace).is_file()
+
+
+def test_a_job_of_the_template_in_another_folder(runner: Runner) -> None:
+    runner.write(2)
+    runner.comments("[]")
+    (runner.checkout / "python").mkdir()
+    status, output = runner.job("cd python", PYTEST_ADDOPTS="..", CUTRACE_MODE="--cutrace")
+    assert status == 0, output
+    assert (runner.checkout / TEMPLATE["artifacts"]["reports"]["junit"]).is_file()
 
 
 def test_the_note_of_an_earlier_pipeline_is_replaced(runner: Runner) -> None:
