@@ -408,6 +408,12 @@ def test_what_is_wrong_is_said_with_file_and_line(case, tmp_path):
     assert "\n" not in str(error.value)
 
 
+def test_a_mark_of_the_encoding_and_ends_of_lines_of_windows_are_read(tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())
+    assert list(read(path, module=MODULE).tests) == ["test", "test_b"]
+
+
 def test_bytes_that_are_no_text_are_found(tmp_path):
     path = tmp_path / "a.toml"
     path.write_bytes(b"format = 2\nmodule = '\xff'\n")

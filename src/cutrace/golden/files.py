@@ -123,7 +123,8 @@ def read(path: Path, *, module: str | None = None) -> Module:
     except OSError as error:
         raise CutraceError(cannot_read(path, error, "the golden file ")) from None
     try:
-        source = data.decode().replace("\r\n", "\n")
+        # Editors of Windows may start a file with a mark of its encoding.
+        source = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise CutraceError(f"{path}:{line}: this is not UTF-8 text. {_AGAIN}") from None
