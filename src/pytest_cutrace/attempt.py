@@ -198,9 +198,9 @@ class Attempt(Tracer):
             self._record_stacks(self._calls_with_stacks)
         elif self._allows:
             self._record_stacks(_WAITS)
-        self.current = self.captures.begin(
-            self.context.nodeid(self.item), self.expected.counters
-        )
+        nodeid = self.context.nodeid(self.item)
+        self.current = self.captures.begin(nodeid, self.expected.counters)
+        self.current.normalize = self._stable_name
         self.user = {}
         for name, value in self._before.items():
             self.value(name, value)
@@ -371,6 +371,15 @@ class Attempt(Tracer):
         project = self.body.project(self.context.config.rootpath)
         return waits_that_count(trace, window, self.expected.budgets, project)
 
+    def _stable_name(self, kernel: str) -> str:
+        """The name of a kernel in golden files. The hook may be in a conftest that is only for some tests."""
+        custom = self.item.ihook.pytest_cutrace_normalize_kernel(name=kernel)
+        if custom is not None:
+            return str(custom)
+        from cutrace.analysis.names import normalize_kernel
+
+        return normalize_kernel(kernel)
+
     def _note(self, sentence: str) -> None:
         if sentence and sentence not in self.notes:
             self.notes.append(sentence)
@@ -433,8 +442,7 @@ class Attempt(Tracer):
             if trace.python_stacks is None and self._why_no_stacks:
                 self._note(f"no line is named: {self._why_no_stacks}")
                 return ()
-            normalize = self.captures.normalize
-            stacked = StackedRun(trace, run.window, again.metrics, normalize)
+            stacked = StackedRun(trace, run.window, again.metrics, self._stable_name)
             added = [stacked.added(increase, project) for increase in increases]
         if None in added:
             self._note("the run that names lines did other work: not all are named")
@@ -577,7 +585,7 @@ class Attempt(Tracer):
         from cutrace.reports.timeline import pictured
 
         with self.captures.opened(run.files) as trace:
-            return pictured(case, trace, run.window, normalize=self.captures.normalize)
+            return pictured(case, trace, run.window, normalize=self._stable_name)
 
     def _keep(self, cause: str) -> dict[str, str]:
         """Write the files of the compared run to the folder of the test, unless enough tests of this cause have files.

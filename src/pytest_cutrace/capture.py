@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
@@ -79,6 +79,8 @@ class Run:
     end: int = 0
     marked: bool = False
     regions: list[Window] = field(default_factory=list)
+    #: Returns the stable name of a kernel.
+    normalize: Callable[[str], str] = str
     #: Open regions: name and start.
     open: list[tuple[str, int]] = field(default_factory=list)
     #: The counts of hardware counters by region ("" is the whole window); the counts of the region that ended last; and
@@ -111,16 +113,10 @@ class Run:
 
 
 class Captures:
-    """Cuts the runs of tests out of a recording and measures them.
+    """Cuts the runs of tests out of a recording and measures them."""
 
-    ``normalize`` returns the stable name of a kernel.
-    """
-
-    def __init__(
-        self, recording: SessionRecording, normalize: Callable[[str], str]
-    ) -> None:
+    def __init__(self, recording: SessionRecording) -> None:
         self.recording = recording
-        self.normalize = normalize
         self._earlier: dict[Path, None] = {}
         self._unneeded: list[Path] = []
         self._unneeded_bytes = 0
@@ -239,10 +235,10 @@ class Captures:
         more: Callable[[Trace, Window], Mapping[str, Value]] | None = None,
     ) -> Metrics:
         """Measure a run that has ended. ``more`` computes further metrics from its trace."""
-        run.metrics = self._measured(run.files, run.window, more)
+        run.metrics = self._measured(run, run.window, more)
         if run.metrics.without_launch and self._earlier:
             # Work of an earlier test may run late; its launch is in the capture of that test.
-            run.metrics = self._measured([*self._earlier, *run.files], run.window, more)
+            run.metrics = self._measured(run, run.window, more, self._earlier)
         counts = {
             region: values
             for region, values in run.counts.items()
@@ -261,7 +257,7 @@ class Captures:
         region = run.regions[-1]
         with self._aside(run, "metrics"):
             run.parts += self.recording.take(patient=True)
-            metrics = self._measured(run.files, replace(region, regions=()), None)
+            metrics = self._measured(run, replace(region, regions=()))
         return replace(metrics, values=metrics.values | run.latest)
 
     def release(self, runs: Sequence[Run]) -> None:
@@ -306,17 +302,18 @@ class Captures:
 
     def _measured(
         self,
-        files: Sequence[Path],
+        run: Run,
         window: Window,
-        more: Callable[[Trace, Window], Mapping[str, Value]] | None,
+        more: Callable[[Trace, Window], Mapping[str, Value]] | None = None,
+        earlier: Iterable[Path] = (),
     ) -> Metrics:
-        if not files:  # no process used CUDA
+        if not run.files:  # no process used CUDA
             regions = {region.name: dict(NOTHING) for region in window.regions}
             return Metrics(dict(NOTHING), regions)
-        with self.opened(files) as trace:
+        with self.opened([*earlier, *run.files]) as trace:
             from cutrace.analysis.metrics import measure
 
-            metrics = measure(trace, window, normalize=self.normalize)
+            metrics = measure(trace, window, normalize=run.normalize)
             if "compute capability" not in metrics.facts and len(trace.devices):
                 # A window without GPU work belongs to the environment of the first GPU.
                 device = trace.devices[0]

@@ -101,7 +101,7 @@ class Session:
                 settings.directory, self.refusal, code=code
             )
             self.refusal = self.recording.refusal
-            self.captures = Captures(self.recording, self._normalize)
+            self.captures = Captures(self.recording)
 
     @property
     def _collects_only(self) -> bool:
@@ -149,14 +149,6 @@ class Session:
         obstacle = item.stash.get(_OBSTACLE, "")
         reason = self.refusal or obstacle or "this test is not traced"
         return item.stash.setdefault(_TRACER, Tracer(reason))
-
-    def _normalize(self, name: str) -> str:
-        custom = self.config.hook.pytest_cutrace_normalize_kernel(name=name)
-        if custom is None:
-            from cutrace.analysis.names import normalize_kernel
-
-            return normalize_kernel(name)
-        return str(custom)
 
     # Collection
 
@@ -434,7 +426,9 @@ def _controls(config: pytest.Config) -> bool:
 
 
 def _distributes(options: Any) -> bool:
-    return getattr(options, "dist", "no") != "no" and bool(getattr(options, "tx", None))
+    if getattr(options, "dist", "no") == "no":
+        return False
+    return bool(getattr(options, "tx", None))
 
 
 def _prepare(directory: Path) -> None:

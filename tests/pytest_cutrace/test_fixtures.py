@@ -259,6 +259,18 @@ def test_scopes(suite: Suite) -> None:
     assert "test_plain" not in suite.golden()["test_a.toml"]
 
 
+def test_the_names_of_a_folder_are_for_its_tests(suite: Suite) -> None:
+    suite.write("a/conftest.py", "def pytest_cutrace_normalize_kernel(name):\n    return 'generated'\n")
+    for folder in ("a", "b"):
+        suite.write(f"{folder}/test_{folder}.py", "def test_it():\n    fakegpu.launch('gen_1')\n")
+    assert suite.run("--cutrace-update").status == 0
+    golden = suite.golden()
+    assert "kernels = { generated = 1 }" in golden["a/test_a.toml"]
+    assert "kernels = { gen_1 = 1 }" in golden["b/test_b.toml"]
+    for selected in ("a", "b"):
+        assert suite.run("--cutrace=require", selected).status == 0
+
+
 def test_hooks(suite: Suite) -> None:
     suite.write("conftest.py", """
         results = []

@@ -188,7 +188,7 @@ def test_the_order_of_tests_does_not_matter(suite: Suite) -> None:
 
 
 def test_captures_that_no_test_needs_take_little_room(tmp_path: Path) -> None:
-    captures = Captures(SessionRecording(tmp_path, "nothing is recorded"), str)
+    captures = Captures(SessionRecording(tmp_path, "nothing is recorded"))
     size = pytest_cutrace.capture._UNNEEDED_BYTES // 4
     left = []
     for number in range(40):
