@@ -157,7 +157,7 @@ def test_values_are_read_whatever_the_locale_of_the_program(runs: Runs) -> None:
     [
         ("ProfilerGetCounterAvailability:35", "NVreg_RestrictProfilingToAdminUsers=0"),
         ("RangeProfilerStart:35", "NVreg_RestrictProfilingToAdminUsers=0"),
-        ("RangeProfilerEnable:26", "another tool holds the counters of this GPU"),
+        ("RangeProfilerEnable:26", "another cutrace): wait for its end or end it, then run this again"),
         ("RangeProfilerSetConfig:7", "another tool may be profiling this process"),
     ],
 )

@@ -82,7 +82,8 @@ _ADVICE = {
     7: "another tool may be profiling this process: end it first",
     14: "another tool uses CUPTI in a way that excludes this: end it first",
     15: "libnvperf_host.so must be in the folder of libcupti: `pip install nvidia-cuda-cupti` installs both",
-    26: "another tool holds the counters of this GPU (DCGM, Nsight Compute, another recording): end it first",
+    26: "another tool holds the counters of this GPU (DCGM, Nsight Compute, another cutrace): wait for its end or "
+    "end it, then run this again",
     27: "this GPU or this libcupti does not support it",
     35: "only administrators may read counters here (ERR_NVGPUCTRPERM): run as root or with CAP_SYS_ADMIN, or have the "
     "driver loaded with NVreg_RestrictProfilingToAdminUsers=0",
