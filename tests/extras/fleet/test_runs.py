@@ -77,14 +77,26 @@ def test_regressions_need_two_sets(tmp_path):
         cutrace.batch("regressions", paths, tmp_path / "out", baseline=paths, mode="sequential")
 
 
-def test_intervals_contain_the_ratio_as_often_as_they_say():
+@pytest.mark.parametrize("count", [4, 6, 20])
+def test_intervals_contain_the_ratio_as_often_as_they_say(count):
     random = np.random.default_rng(5)
     inside = 0
-    for _ in range(200):
-        before, after = (random.normal(mean, 0.05 * mean, 20) for mean in (100, 120))
-        _, low, high, _ = compare(before, after)
+    for _ in range(1_000):
+        before, after = (random.normal(mean, 0.05 * mean, count) for mean in (100, 120))
+        low, high = compare(before, after).ends(0.05)
         inside += low <= 1.2 <= high
-    assert 0.88 <= inside / 200 <= 0.99
+    assert 0.93 <= inside / 1_000 <= 0.97
+
+
+def test_intervals_of_few_runs_are_those_of_the_t_test():
+    # Student's t of 6 degrees of freedom exceeds 2.4469 with 5 %, and 5.2076 with 0.2 %.
+    before, after = (mean * (1 + 0.01 * np.array([-1, 1, -1, 1])) for mean in (100, 120))
+    error = 0.01 * (4 / 3) ** 0.5 * (2 / 4) ** 0.5
+    for missed, t in ((0.05, 2.4469), (0.002, 5.2076)):
+        _, high = compare(before, after).ends(missed)
+        assert np.log(high / 1.2) == pytest.approx(t * error, rel=1e-3)
+    still = np.array([100.0, 100.0])
+    assert compare(still, 2 * still).ends(0.05) == (2, 2)
 
 
 def test_jobs_are_runs_where_both_sets_have_several(tmp_path):

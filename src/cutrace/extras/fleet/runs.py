@@ -9,8 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,11 +38,8 @@ from .stragglers import OUTSTANDING, Measured, by_host, robust_scores
 from .time_sums import TimeSums
 
 _NUMBERS = re.compile(r"\d+")
-# How often the runs are resampled.
-_RESAMPLED = 2000
 # The probability that an interval misses the ratio, and that a report has a false sentence.
 _MISSED = 0.05
-_SEED = 20250101
 # The smallest change that gets a sentence, as a share.
 _CHANGE = 0.01
 # The fewest runs in each set for such a sentence.
@@ -170,20 +166,62 @@ _ONLY_TABLE = BatchTable(
 )
 
 
+class Ratio(NamedTuple):
+    """The ratio of the mean times of two sets of runs. ``error`` is the standard error of its logarithm, and
+    ``freedom`` the degrees of freedom of this error."""
+
+    value: float
+    error: float
+    freedom: float
+
+    def ends(self, missed: float) -> tuple[float, float]:
+        """The ends of the interval that misses the true ratio with the probability ``missed``."""
+        reach = self.error * _students_t(missed, self.freedom)
+        return self.value * float(np.exp(-reach)), self.value * float(np.exp(reach))
+
+
+def compare(before: np.ndarray, after: np.ndarray) -> Ratio:
+    """Compare the times of two sets of runs. Each set has at least two runs. The standard error and its degrees of
+    freedom are those of Welch's t-test."""
+    variances = []
+    weights = []
+    for times in (before, after):
+        relative = float(times.std(ddof=1) / times.mean())
+        variance = relative**2 / len(times)
+        variances.append(variance)
+        weights.append(variance**2 / (len(times) - 1))
+    variance = sum(variances)
+    freedom = float(min(len(before), len(after)) - 1)
+    if sum(weights):
+        freedom = variance**2 / sum(weights)
+    return Ratio(float(after.mean() / before.mean()), variance**0.5, freedom)
+
+
+def _students_t(missed: float, freedom: float) -> float:
+    """The value that the absolute value of Student's t exceeds with the probability ``missed``."""
+    # With t = sqrt(freedom) tan(angle), the density of the angle is proportional to a power of its cosine.
+    angle = np.linspace(0, np.pi / 2, _ANGLES)
+    density = np.cos(angle) ** (freedom - 1)
+    beyond = np.cumsum((density[1:] + density[:-1])[::-1])
+    at = np.interp(missed, beyond / beyond[-1], angle[-2::-1])
+    return float(freedom**0.5 * np.tan(at))
+
+
+#: The angles at which the density is integrated.
+_ANGLES = 10_001
+
+
 @dataclass(frozen=True)
 class _Change:
-    """A kernel or range in two sets of runs. ``ratio`` is the ratio of the mean times, ``low`` and ``high`` are the
-    ends of its 95 % interval, and ``deviation`` is the standard deviation of its logarithm. The last three are None if
-    a set has one job, because one job shows no variation."""
+    """A kernel or range in two sets of runs, and the ratio of the mean times. ``compared`` is the ratio with its error;
+    None if a set has one job, because one job shows no variation."""
 
     kind: str
     name: str
     old: np.ndarray
     new: np.ndarray
     ratio: float
-    low: float | None
-    high: float | None
-    deviation: float | None
+    compared: Ratio | None
 
     @classmethod
     def of(
@@ -192,32 +230,39 @@ class _Change:
         old: np.ndarray,
         new: np.ndarray,
     ) -> _Change:
-        if min(len(old), len(new)) == 1:
-            ratio = float(new.mean() / old.mean())
-            return cls(
-                *key,
-                old,
-                new,
-                ratio,
-                None,
-                None,
-                None,
-            )
-        return cls(*key, old, new, *compare(old, new))
+        compared = None
+        if min(len(old), len(new)) > 1:
+            compared = compare(old, new)
+        ratio = float(new.mean() / old.mean())
+        return cls(
+            *key,
+            old,
+            new,
+            ratio,
+            compared,
+        )
 
     @property
     def size(self) -> float:
         return abs(float(np.log(self.ratio)))
 
-    def is_clear(self, score: float) -> bool:
-        """Whether the change is larger than :data:`_CHANGE` and than chance. Chance stays within ``score`` deviations
-        of zero."""
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The ends of the 95 % interval of the ratio."""
+        if self.compared is None:
+            return None
+        return self.compared.ends(_MISSED)
+
+    def is_clear(self, missed: float) -> bool:
+        """Whether the change is larger than :data:`_CHANGE` and than chance, which is larger with the probability
+        ``missed``."""
         fewest = min(len(self.old), len(self.new))
         if communicates(self.name) or self.size <= float(np.log1p(_CHANGE)):
             return False
-        if self.deviation is None:
+        if self.compared is None:
             return True
-        return fewest >= _FEWEST and self.size > score * self.deviation
+        low, high = self.compared.ends(missed)
+        return fewest >= _FEWEST and not low <= 1 <= high
 
     @property
     def sentence(self) -> str:
@@ -225,7 +270,7 @@ class _Change:
         if self.ratio > 1:
             word = "slower"
         factor = _factor(self.ratio)
-        if self.low is None or self.high is None:
+        if self.ends is None:
             jobs = "one job each"
             if max(len(self.old), len(self.new)) > 1:
                 jobs = "one set has one job"
@@ -234,7 +279,7 @@ class _Change:
                 f"{self.kind} {self.name}: {change:.1%} {word} than in the baseline; "
                 f"{jobs}, so no statement about chance"
             )
-        least, most = sorted([_factor(self.low), _factor(self.high)])
+        least, most = sorted(map(_factor, self.ends))
         return (
             f"{self.kind} {self.name}: {factor:.3f} times {word} than in the baseline "
             f"(95 %: {least:.3f} to {most:.3f})"
@@ -245,8 +290,7 @@ class _Change:
         """The row of :data:`_REGRESSION_TABLE`."""
         return (
             self.ratio,
-            self.low,
-            self.high,
+            *(self.ends or (None, None)),
             float(self.old.mean()),
             float(self.new.mean()),
             len(self.old),
@@ -281,12 +325,11 @@ def _regressions(parts: Sequence[Part], options: BatchOptions) -> Result:
     # With many comparisons, the 95 % intervals of the table would give some false sentences. So each comparison gets
     # its share of the error probability.
     missed = _MISSED / max(len(changes), 1)
-    score = NormalDist().inv_cdf(1 - missed / 2)
     rows = []
     clear = []
     for change in sorted(changes, key=lambda change: (-change.size, change.name)):
         rows.append(change.row)
-        if change.is_clear(score):
+        if change.is_clear(missed):
             clear.append((-change.size, change.sentence))
     clear.sort()
     tables = [_REGRESSION_TABLE.of(rows)]
@@ -336,20 +379,6 @@ def _only(runs: Sequence[_Run], others: Sequence[_Run], word: str) -> Iterator[R
             yield (total, count, word, *key)
 
 
-def compare(before: np.ndarray, after: np.ndarray) -> tuple[float, float, float, float]:
-    """Return the ratio of the means of two sets of runs, the low and the high end of its 95 % interval, and the
-    standard deviation of its logarithm. Computed by resampling the runs of both sets. The same numbers give the same
-    result."""
-    random = np.random.default_rng(_SEED)
-    means_before = _resampled_means(random, before)
-    means_after = _resampled_means(random, after)
-    logs = np.log(means_after / means_before)
-    ends = np.quantile(logs, (_MISSED / 2, 1 - _MISSED / 2))
-    low, high = np.exp(ends).tolist()
-    ratio = float(after.mean() / before.mean())
-    return ratio, low, high, float(logs.std())
-
-
 # Each run and all others
 
 
@@ -371,14 +400,6 @@ _OUTLIER_TABLE = BatchTable(
     ),
     f"One row per run and kernel or range, the largest difference first, at most {_ROWS:,}.",
 )
-
-
-def _resampled_means(random: np.random.Generator, times: np.ndarray) -> np.ndarray:
-    """Draw runs with replacement and equal weights, :data:`_RESAMPLED` times, and return the mean of each draw."""
-    runs = len(times)
-    drawn = random.multinomial(runs, np.full(runs, 1 / runs), _RESAMPLED)
-    means: np.ndarray = drawn @ times / runs
-    return means
 
 
 def _outliers(parts: Sequence[Part], options: BatchOptions) -> Result:
