@@ -104,6 +104,17 @@ def test_a_file_that_a_process_still_writes_is_named_with_it(tmp_path, monkeypat
     assert finished_parts(tmp_path)[1] == ()
 
 
+def test_a_writer_that_closes_other_files_meanwhile_is_seen(tmp_path):
+    path = tmp_path / f"{os.getpid()}-1.bin"
+    with path.open("wb") as file:
+        # Behind the descriptor with which this process lists its descriptors, which is closed when it is looked at.
+        late = os.dup2(file.fileno(), 600)
+    try:
+        assert joining.writer(path) == os.getpid()
+    finally:
+        os.close(late)
+
+
 class Clock:
     """A replacement for ``time``. Sleeping takes no time, and calls a function of the test instead."""
 

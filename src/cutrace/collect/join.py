@@ -298,11 +298,16 @@ def writer(part: Path) -> int | None:
     with suppress(
         OSError, ValueError
     ):  # the process has ended, or belongs to another user
-        if any(
-            link.readlink() == target for link in Path("/proc", pid, "fd").iterdir()
-        ):
+        if any(_leads_to(link, target) for link in Path("/proc", pid, "fd").iterdir()):
             return int(pid)
     return None
+
+
+def _leads_to(link: Path, target: Path) -> bool:
+    """Whether a link is to ``target``. Links of a process to its files come and go."""
+    with suppress(OSError):
+        return link.readlink() == target
+    return False
 
 
 def recorded(parts: Sequence[Path]) -> set[str]:
