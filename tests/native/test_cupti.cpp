@@ -335,6 +335,7 @@ TEST(another_tool_that_holds_cupti_is_left_alone) {
   CHECK_EQUAL(collector.stop(), 0);
   const CaptureReader c(folder.only());
   CHECK(c.says("another tool holds CUPTI"));
+  CHECK_EQUAL(c.lost(rows::Loss::kind_refused), std::uint64_t{1});
   CHECK_EQUAL(c.rows<rows::NvtxMarks>().size(), std::size_t{1});
 }
 
@@ -457,7 +458,9 @@ TEST(without_libcupti_the_capture_says_so) {
   CHECK_EQUAL(collector.inject(), 1);
   CHECK_EQUAL(collector.statistics().cupti_active, 0u);
   CHECK_EQUAL(collector.stop(), 0);
-  CHECK(CaptureReader(folder.only()).says("GPU activity is not recorded"));
+  const CaptureReader c(folder.only());
+  CHECK(c.says("GPU activity is not recorded"));
+  CHECK_EQUAL(c.lost(rows::Loss::kind_refused), std::uint64_t{1});
 }
 
 TEST(instructions_are_traced_to_lines_of_their_module) {

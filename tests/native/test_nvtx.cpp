@@ -383,6 +383,27 @@ TEST(a_signal_handler_may_mark) {
   CHECK_EQUAL(events + lost - c.lost(rows::Loss::nvtx_open), 2 * ranges + marks_of_handler.load());
 }
 
+// The first file is complete before the program uses CUDA.
+TEST(a_refusal_after_the_first_rotation_is_counted_once) {
+  Injected program;
+  program.begin("last_ms=400;flush_ms=10;cupti=" + std::string(fake_path()));
+  const auto work_until = [&](std::size_t files) {
+    for (int i = 0; i < 500 && program.folder.captures().size() < files; ++i, sleep_ms(10)) {
+      nvtxRangePushA("range");
+      nvtxRangePop();
+    }
+    CHECK(program.folder.captures().size() >= files);
+  };
+  work_until(2);
+  fake_refuse_kind(CUPTI_ACTIVITY_KIND_OVERHEAD, CUPTI_ERROR_INVALID_KIND);
+  CHECK_EQUAL(program.collector.inject(), 1);
+  work_until(5);
+  CHECK_EQUAL(program.collector.stop(), 0);
+  std::uint64_t refused = 0;
+  for (const std::string& path : program.folder.captures()) refused += CaptureReader(path).lost(rows::Loss::kind_refused);
+  CHECK_EQUAL(refused, std::uint64_t{1});
+}
+
 TEST(open_ranges_are_bounded) {
   Injected program;
   program.begin("max_memory=8388608");

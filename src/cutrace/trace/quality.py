@@ -50,9 +50,12 @@ def summed(losses: Iterable[Loss], notes: Sequence[str]) -> dict[str, int]:
     that one of ``notes`` names are left out, because the note also names the error."""
     counts: Counter[str] = Counter()
     for loss in losses:
-        note = f"CUPTI refused to record {loss.detail} ("
+        named = (
+            f"CUPTI refused to record {loss.detail} (",
+            f"{loss.detail} is not recorded: ",
+        )
         if loss.reason != "kind_refused" or not any(
-            text.startswith(note) for text in notes
+            text.startswith(named) for text in notes
         ):
             counts[
                 f"{loss.meaning} ({loss.detail})" if loss.detail else loss.meaning

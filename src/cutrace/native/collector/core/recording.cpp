@@ -99,7 +99,7 @@ void Recording::attach_cupti(bool before_cuda) {
   }
   try {
     const std::optional<KindSet> attached = source_.attach(options_, before_cuda, notes_);
-    if (attached) writer_.use_cupti();
+    attached ? writer_.use_cupti() : writer_.lack_cupti();
     JsonObject json;
     json.texts("kinds", kind_names(attached.value_or(0) | (nvtx::armed.load() != 0 ? bit(Kind::nvtx) : 0)));
     // Launches can then be counted from 0. Captures of windows and of the newest rows lack the first launches.

@@ -195,6 +195,7 @@ void Writer::note_graph_kernels() {
 }
 
 std::vector<Refusal> Writer::note_refusals() {
+  if (lacks_cupti_.load()) return {{"GPU activity", ""}};
   if (!uses_cupti()) return {};
   std::vector<Refusal> refused = source_.refused_kinds();
   for (; refusals_noted_ < refused.size(); ++refusals_noted_) {
@@ -241,9 +242,10 @@ void Writer::write_end() {
 void Writer::complete_file() {
   if (activity_.graph_kernels_without_times() != graph_kernels_noted_) note_graph_kernels();
   // Each cut file counts them; the files of a recording of the newest rows are one capture and count them once.
-  for (const Refusal& refusal : note_refusals())
-    if (!refusals_counted_) capture_.lose(rows::Loss::kind_refused, 1, refusal.what);
-  refusals_counted_ = options_.keeps_newest();
+  const std::vector<Refusal> refused = note_refusals();
+  for (std::size_t i = options_.keeps_newest() ? refusals_counted_ : 0; i < refused.size(); ++i)
+    capture_.lose(rows::Loss::kind_refused, 1, refused[i].what);
+  refusals_counted_ = refused.size();
   thread_names_.refresh();
   for (const auto& decoder : decoders_) decoder->write_out(true);
   write_devices(true);

@@ -46,6 +46,8 @@ class Writer {
   // Any thread: the writer reads CUPTI's buffers from now on.
   void use_cupti() { uses_cupti_.store(true); }
   bool uses_cupti() const { return uses_cupti_.load(); }
+  // Any thread: CUPTI records nothing. A note says why.
+  void lack_cupti() { lacks_cupti_.store(true); }
   // Converts all complete records to rows.
   void drain();
   // Writes all rows, and the periodic rows that are due.
@@ -80,6 +82,7 @@ class Writer {
   std::optional<Capture::Contents> split(const std::string& path, std::string& error);
 
  private:
+  // The refused kinds and calls. Notes those that have no note yet.
   std::vector<Refusal> note_refusals();
   void read_rings();
   void note_disk_error();
@@ -96,6 +99,7 @@ class Writer {
   struct cutrace_stats statistics_ {};
   std::uint64_t dropped_ = 0, discarded_ = 0;  // records, by CUPTI and at the memory limit
   std::atomic<bool> uses_cupti_{false};
+  std::atomic<bool> lacks_cupti_{false};
   const std::uint64_t started_;
   Capture capture_;
   ThreadNames thread_names_{capture_};
@@ -116,7 +120,7 @@ class Writer {
   std::uint64_t refused_buffers_;      // refused requests of CUPTI, counted so far
   bool lost_counted_ = false;
   std::size_t refusals_noted_ = 0;
-  bool refusals_counted_ = false;
+  std::size_t refusals_counted_ = 0;
   std::uint64_t graph_kernels_noted_ = 0;
   bool disk_error_noted_ = false;
 };
