@@ -185,7 +185,7 @@ def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
     flag(
         "--cutrace=require",
         "require",
-        "the same, and exit with status 4 if a test could not be verified",
+        "as with on, and exit with status 4 if a test could not be verified",
     )
     flag("--cutrace=off", "off", "trace nothing, whatever the ini value cutrace says")
     flag(

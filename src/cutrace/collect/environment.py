@@ -28,9 +28,9 @@ def variables(
 
         ray.init(runtime_env={"env_vars": cutrace.collect.variables("/shared/captures")})
 
-    From its first CUDA or NVTX call on, each process writes captures ``<pid>-<number>.bin`` into ``directory``, which
-    must be there for all of them, and with a capture range ``<pid>-<number>-w1.bin``, ... for its windows. Without
-    ``directory`` the processes wait for :func:`attach`. The options are those of :class:`cutrace.collect.Options`.
+    From its first CUDA or NVTX call on, each process writes a capture ``<pid>-<number>.bin`` into ``directory``. With
+    a capture range it writes ``<pid>-<number>-w1.bin``, ..., one for each window. The directory must exist on every
+    machine. Without ``directory`` the processes wait for :func:`attach`. The options are those of :class:`cutrace.collect.Options`.
     cutrace must be installed at the same path for all processes.
 
     Raises :class:`CutraceError` for an invalid option.

@@ -150,7 +150,7 @@ class NewValues:
     """Golden values to write for a test: by an update, or else as a candidate.
 
     ``observed`` is None if an update changes nothing. ``others`` are the values of other environments that change too.
-    ``notes`` are about values that it keeps.
+    ``notes`` are sentences on golden values that stay as they are.
     """
 
     environment: str

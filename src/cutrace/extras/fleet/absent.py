@@ -97,7 +97,7 @@ class _Job:
         begin = first.min()
         whole = int(last.max() - begin)
         stays = _Stays(labels, last - first, whole)
-        # A rank stands out by a share of the median, so the times get an offset that keeps them away from 0.
+        # apart() compares with a share of the median, which must not be near 0: `whole` is added to all times.
         for who, apart in stays.apart(last - begin + whole, low=True):
             yield f"{who} ended {format_duration(apart)} before the others"
         for who, apart in stays.apart(first - begin + whole, low=False):

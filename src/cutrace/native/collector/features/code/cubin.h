@@ -1,7 +1,7 @@
 // The kernels of a cubin: the ELF file with machine code that a module is loaded from.
 //
-// NVIDIA does not document the format. What is read here was seen in files that CUDA 11.8 to 13.5 made for sm_35 to sm_120,
-// and compared with the output of cuobjdump. A cubin comes from the program, so nothing in it is trusted: each offset is
+// NVIDIA does not document the format. The fields read here were found in files that CUDA 11.8 to 13.5 made for sm_35 to
+// sm_120, and checked against the output of cuobjdump. A cubin comes from the program, so nothing in it is trusted: each offset is
 // checked, and the work is bounded by the size of the file.
 #pragma once
 

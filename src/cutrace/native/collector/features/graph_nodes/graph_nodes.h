@@ -25,8 +25,8 @@ class GraphNodes {
   // A JSON array of the names of ranges, and the number of nodes that refer to it.
   using Ranges = std::pair<const std::string, std::uint32_t>;
 
-  // The kernel of a node, if CUPTI's name may be wrong (features/names). If `name` is null, nothing is noted, or the kernel is
-  // `unknown`.
+  // The kernel of a node, if CUPTI's name may be wrong (features/names). `name` is null if no kernel was noted for the node, or
+  // if the noted kernel has no known name (`unknown`).
   struct Kernel {
     const std::string* name = nullptr;
     bool unknown = false;

@@ -132,7 +132,7 @@ bool read_string(const void* string, char* out, std::size_t room, std::uint32_t&
   const bool compact = (state >> 5 & 1) != 0;
   const bool ascii = (state >> 6 & 1) != 0;
   const auto* units = static_cast<const std::uint8_t*>(string) + (compact && ascii ? layout.ascii_head : layout.compact_head);
-  // Objects of subclasses of str have their units elsewhere.
+  // An object of a subclass of str has a pointer to its units instead.
   if (!compact) units = read_at<const std::uint8_t*>(string, layout.compact_head);
   const auto length = read_at<std::uint64_t>(string, kStringLength);
   if (units == nullptr) return false;
