@@ -89,7 +89,8 @@ def merge(
     clock: Clock = "align",
     request: Request | None = None,
 ) -> tuple[Rank, ...]:
-    """Merge captures, or other files that :func:`cutrace.load` reads. The result has the clock of the first one.
+    """Merge captures, or other files that :func:`cutrace.load` reads. The result has the clock of the first one. If
+    times on it would be negative, the result has the clock of the machine that booted first.
 
     ``destination`` is a capture (``.bin``), an archive for Perfetto with a trace for each source (``.tar``), or any
     format of :func:`cutrace.convert`. ``names`` has the name of the rank in each source. Without ``names``, a rank is
