@@ -172,10 +172,29 @@ def test_a_reader_that_has_enough_is_no_error(tmp_path):
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("columns", [80, 120, 160])
-def test_lines_fit_the_terminal(columns):
-    shown = on_a_terminal("stats", DATA / "torch_step.bin", COLUMNS=str(columns), TERM="dumb")
-    assert max(map(len, shown.splitlines())) <= columns
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        *[("torch_step", columns) for columns in (80, 120, 160)],
+        *[(name, 80) for name in ("profiled", "groups", "jax")],
+        *[(name, columns) for name in ("sampled", "ranks") for columns in (60, 80)],
+    ],
+)
+def test_lines_fit_the_terminal(name, columns):
+    shown = on_a_terminal("stats", DATA / f"{name}.bin", COLUMNS=str(columns), TERM="dumb")
+    lines = [line for line in shown.splitlines() if not line.startswith("cutrace: ")]
+    assert max(map(len, lines)) <= columns
+
+
+@pytest.mark.parametrize("columns", [20, 60, 80])
+def test_the_first_lines_are_wrapped_between_words(columns):
+    whole = cutrace("stats", DATA / "ranks.bin").stdout.partition("\n\n")[0]
+    shown = on_a_terminal("stats", DATA / "ranks.bin", COLUMNS=str(columns), TERM="dumb")
+    lines = shown.splitlines()
+    first = lines[: lines.index("")]
+    assert [word for word in " ".join(first).split() if "nccl" not in word] == [
+        word for word in whole.split() if "nccl" not in word
+    ]
 
 
 BOLD, DIM, RED, YELLOW = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m"
@@ -272,5 +291,5 @@ def test_it_opens_with_what_took_the_time(tmp_path):
     ]
     lines = cutrace("stats", DATA / "torch_step.bin").stdout.splitlines()
     assert [line[:16].strip() for line in lines[:6]] == ["GPU busy", "most time", "idle", "copies", "missing", ""]
-    assert lines[2] == "idle            2.936s of stream 7, the busiest; 100.0% of it waited for the host"
+    assert lines[2] == "idle            2.936s of stream 7, the busiest; 100.0% waited for the host"
     assert "missing" not in cutrace("stats", DATA / "torch_step.bin", "--report", "gpu_sum").stdout

@@ -200,7 +200,10 @@ def _tables(summary: Summary) -> list[Table]:
             ranges + marks,
         )
         processes.append(row)
-    of_process = "process: text, host: text, driver: text, CUPTI: text, pid: text, kernels, API calls, NVTX"
+    of_process = (
+        "process: text, host: text spare, driver: text spare, CUPTI: text spare, pid: text, kernels, API calls, "
+        "NVTX"
+    )
     tables = [Table("processes", "Processes", columns_of(of_process), processes)]
     gpus = []
     for gpu in summary.gpus:
@@ -214,7 +217,7 @@ def _tables(summary: Summary) -> list[Table]:
             gpu.utilization,
         )
         gpus.append(gpu_row)
-    of_gpu = "GPU: text, UUID: text, kernels, kernel time: ns, compute: ns, busy: ns, utilisation: 1"
+    of_gpu = "GPU: text, UUID: text, kernels, kernel time: ns spare, compute: ns spare, busy: ns, utilisation: 1"
     if gpus:
         tables.append(Table("gpus", "GPUs", columns_of(of_gpu), gpus))
     counts = list(summary.counts.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from ..analysis.tables import Column, Table
@@ -13,6 +14,7 @@ from .values import duration, short
 _Row = dict[str, Any]
 _SHARE = Column("share", "1")
 _LABEL = 16
+_NARROWEST = 24
 
 
 def headline(
@@ -20,16 +22,24 @@ def headline(
 ) -> list[str]:
     """Lines on the GPU's busy share, the longest kernel, idle time, copies, and what is missing. ``tables`` are
     statistics; a line whose statistic has no rows is left out. ``missing`` are sentences on losses. Lines
-    are cut to ``width`` columns."""
+    are wrapped at ``width`` columns, and the name of the kernel is shortened to one line."""
     rows = {table.name: list(_rows(table)) for table in tables}
     if not rows:
         return []
-    lines = [*_busy(rows), *_kernel(rows), *_idle(rows), *_copies(rows)]
+    room = None
+    if width is not None:
+        room = max(width - _LABEL, _NARROWEST)
+    lines = [*_busy(rows), *_kernel(rows, room), *_idle(rows), *_copies(rows)]
     lines.append(("missing", _missing(missing)))
-    shown = [f"{label:<{_LABEL}}{printable(text)}" for label, text in lines]
-    if width is None:
-        return shown
-    return [short(line, width) for line in shown]
+    shown = []
+    for label, text in lines:
+        pieces = [printable(text)]
+        if room is not None:
+            pieces = wrap(pieces[0], room, break_on_hyphens=False)
+        for piece in pieces:
+            shown.append(f"{label:<{_LABEL}}{piece}")
+            label = ""
+    return shown
 
 
 def _rows(table: Table) -> Iterator[_Row]:
@@ -53,16 +63,21 @@ def _busy(rows: Mapping[str, list[_Row]]) -> Iterator[tuple[str, str]]:
     yield "GPU busy", text
 
 
-def _kernel(rows: Mapping[str, list[_Row]]) -> Iterator[tuple[str, str]]:
+def _kernel(
+    rows: Mapping[str, list[_Row]], room: int | None
+) -> Iterator[tuple[str, str]]:
     kernels = rows.get("cuda_gpu_kern_sum", [])
     if not kernels:
         return
     most = max(kernels, key=lambda row: row["total_ns"])
     launches = count_of(most["count"], "launch")
     total = duration(most["total_ns"])
+    name = most["name"]
+    if room is not None:
+        name = short(name, room)
     yield (
         "most time",
-        f"{total} in {launches}, {_share(most['share'])} of all kernels: {most['name']}",
+        f"{total} in {launches}, {_share(most['share'])} of all kernels: {name}",
     )
 
 
@@ -80,7 +95,7 @@ def _idle(rows: Mapping[str, list[_Row]]) -> Iterator[tuple[str, str]]:
             host = _share(row["host_share"] or 0)
             yield (
                 "idle",
-                f"{duration(row['idle_ns'])} of stream {row['stream']}, the busiest; {host} of it waited for the host",
+                f"{duration(row['idle_ns'])} of stream {row['stream']}, the busiest; {host} waited for the host",
             )
 
 

@@ -151,8 +151,8 @@ COUNTER_SUM = Statistic(
         text_column("GPU", _gpu, spare=True, doc=GPU_DOC),
         text_column("counter", _counter, doc="name of the counter"),
         text_column("unit", doc="unit of min, mean and max"),
-        count_column("samples", doc="number of samples"),
-        number_column("min", doc="smallest sample"),
+        count_column("samples", spare=True, doc="number of samples"),
+        number_column("min", spare=True, doc="smallest sample"),
         number_column("mean", doc="mean of the samples, however far apart they are"),
         number_column("max", doc="largest sample"),
         number_column(

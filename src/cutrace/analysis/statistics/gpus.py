@@ -133,7 +133,9 @@ GPU_SUM = Statistic(
             _kernels_and_graphs,
             doc="kernels, and CUDA graphs that were traced as a whole",
         ),
-        time_column("kernel time", "kernel_ns", doc="sum of the times of kernels"),
+        time_column(
+            "kernel time", "kernel_ns", spare=True, doc="sum of the times of kernels"
+        ),
         time_column(
             "compute",
             spare=True,

@@ -133,6 +133,7 @@ LAUNCH_SUM = Statistic(
         time_column(
             "queue",
             "queue.median",
+            spare=True,
             doc="median time from the end of the call to the start of the kernel; 0 if the kernel started earlier",
         ),
         time_column("max call", "call.max", spare=True, doc="maximum time of the call"),
@@ -142,6 +143,7 @@ LAUNCH_SUM = Statistic(
             "short",
             "short",
             "call.count",
+            spare=True,
             doc="fraction of the kernels that took less than --short",
         ),
         share_column(

@@ -88,11 +88,15 @@ NVTX_GPU_PROJ_SUM = Statistic(
         count_column(
             "operations",
             "projected.operations",
+            spare=True,
             doc="kernels, copies, fills and whole graphs in the ranges",
         ),
         time_column("GPU time", "projected.gpu_ns", doc="sum of their times"),
         time_column(
-            "CPU time", "time.total", doc="sum of the times of the ranges on the host"
+            "CPU time",
+            "time.total",
+            spare=True,
+            doc="sum of the times of the ranges on the host",
         ),
         text_column("style", spare=True, doc="push/pop or start/end"),
         text_column("range", _range, doc="domain and name of the range"),

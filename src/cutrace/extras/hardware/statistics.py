@@ -36,8 +36,8 @@ def _metric_columns(kind: str, counted: str) -> tuple[StatisticColumn, ...]:
         text_column("metric", doc="name of the metric"),
         count_column(counted, "count", doc=f"counted {counted}"),
         number_column("mean", doc="mean of their values"),
-        number_column("min", doc="minimum"),
-        number_column("max", doc="maximum"),
+        number_column("min", spare=True, doc="minimum"),
+        number_column("max", spare=True, doc="maximum"),
         text_column("unit", doc="unit of mean, min and max"),
         text_column(
             "caches",

@@ -321,7 +321,7 @@ def _occupancy(facts: Facts) -> Table:
     room = facts.room
     achieved = _part(facts.values.get(rules.WARPS))
     columns = columns_of(
-        "achieved: 1, theoretical: 1, waves: number, blocks that fit, limited by: text"
+        "achieved: 1, theoretical: 1, waves: number, blocks that fit: spare, limited by: text"
     )
     rows: list[tuple[Cell, ...]] = []
     if room is not None:
