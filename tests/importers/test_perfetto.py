@@ -675,3 +675,12 @@ def test_each_sequence_adds_up_its_own_differences_of_a_counter(maker, tmp_path)
         event.type, event.track_uuid, event.counter_value = COUNTER, RATE, value
     with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
         assert rows(trace, "counters", "time", "value") == [(10, 1000), (15, 500), (20, 1100), (25, 550)]
+
+
+def test_fields_of_old_events_without_a_place_are_in_the_account(maker, tmp_path):
+    event = maker.event(0, MAIN, 10, "n")
+    event.legacy_event.phase, event.legacy_event.duration_us = ord("X"), 2
+    event.legacy_event.bind_id, event.legacy_event.flow_direction = 7, event.legacy_event.FLOW_OUT
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        left = list(trace.imports[0].leftovers())
+        assert left == ["1 field 8 of legacy events left out", "1 field 13 of legacy events left out"]

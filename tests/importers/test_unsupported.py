@@ -39,6 +39,7 @@ import cutrace
         (b'[{"name": "a"}]', "is JSON without trace events"),
         (gzip.compress(b'{"nodes": []}', mtime=0), "is JSON without trace events"),
         (b"\x0a\x9d\xb2\x08\x12\x0e/host:metadata\x22", "open the .trace.json.gz"),
+        (b"\x0a\x9d\xb2\x88\x08\x08\x02\x12\x0d/device:TPU:0\x1a", "open the .trace.json.gz"),
         (b'{"rocprofiler-sdk-tool":[{"metadata":{}}]}', "--output-format pftrace"),
         (b'{"data":["a"]}\n{"CudaEvent":{"eventClass":3},"Type":80}\n', "`nsys export --type sqlite`"),
         (b"\x89HDF\r\n\x1a\n\x00\x00", "`nsys export --type sqlite`"),

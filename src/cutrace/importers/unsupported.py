@@ -61,7 +61,7 @@ _PATTERNS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     ),
     # Its first byte is white space, so it is not in the head.
     (
-        re.compile(rb".{1,5}\x12./(?:host|device):", re.DOTALL),
+        re.compile(rb".{1,7}\x12./(?:host|device):", re.DOTALL),
         "is a profile of XLA (xplane.pb): open the .trace.json.gz that JAX and TensorFlow write beside it",
     ),
     (

@@ -656,6 +656,13 @@ void PerfettoReader::take_counter(std::uint64_t sequence_id, Track& track, Wide 
 
 void PerfettoReader::emit_legacy(std::string_view data, Wide time, EventFields event, const Arguments& arguments) {
   using namespace perfetto::TrackEventLegacyEvent;
+  for (Fields field(data); field.next();) {
+    switch (field.number) {
+      case name_iid: case phase: case duration_us: case unscoped_id: case local_id: case global_id: case bind_to_enclosing:
+      case pid_override: case tid_override: break;
+      default: leave(Left::kLegacyEvent, field.number);
+    }
+  }
   const Message legacy(data);
   if (const auto given = legacy.find(duration_us)) add_duration(event, static_cast<Wide>(signed_of(given->value)) * 1000);
   if (const auto given = legacy.find(pid_override)) event.thread.process = {Id::kInteger, signed_of(given->value)};

@@ -48,7 +48,7 @@ class PerfettoReader {
 
   // What no event holds: packets and fields by their numbers, events that cutrace computed, and ends whose names no open slice
   // has.
-  enum class Left : std::uint8_t { kPacket, kTrackEvent, kGpuEvent, kComputed, kEnd, kFirstValue };
+  enum class Left : std::uint8_t { kPacket, kTrackEvent, kGpuEvent, kComputed, kEnd, kFirstValue, kLegacyEvent };
   struct LeftOut {
     Left what;
     std::uint64_t field, count;

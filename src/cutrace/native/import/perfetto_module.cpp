@@ -18,7 +18,8 @@ namespace {
 
 std::string_view view(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data), bytes.size}; }
 
-constexpr const char* kLeft[] = {"packets", "track events", "GPU events", "computed", "ends", "first values"};
+constexpr const char* kLeft[] = {"packets", "track events", "GPU events", "computed", "ends", "first values",
+                                 "legacy events"};
 
 }  // namespace
 
