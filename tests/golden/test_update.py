@@ -193,6 +193,11 @@ def test_an_update_of_a_class_leaves_the_others():
     assert only(after).values[""]["sync_calls"] == {WAIT: 1}
 
 
+def test_a_test_without_golden_values_gets_all_because_work_that_an_entry_lacks_counts_as_0():
+    after, _ = updated(None, waits(2), update="memset_count")
+    assert only(after).values[""]["sync_calls"] == {WAIT: 2}
+
+
 def test_a_region_or_a_counter_that_is_gone_goes_unless_only_what_is_missing_is_added():
     before = entry(run(**{"ours.tokens": 3}, regions={"f": {"memset_count": 1}, "g": {"memset_count": 1}}))
     now = run(regions={"g": {"memset_count": 1}})
