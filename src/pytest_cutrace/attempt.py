@@ -249,6 +249,8 @@ class Attempt(Tracer):
         runs: list[MeasuredRun | None] = [first]
         self._decide(runs)
         while self.decision.next is Next.AGAIN:
+            # It stays if a teardown ends the test.
+            self.decision = not_passed(self.expected, first, skipped=False)
             runs.append(self._again())
             self._decide(runs)
         if self.decision.next is Next.FAIL:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 #: The exceptions with which a further run of a test may end.
 ENDINGS = (
     Exception,
+    SystemExit,
     pytest.fail.Exception,
     pytest.skip.Exception,
     pytest.xfail.Exception,

@@ -177,3 +177,28 @@ def test_rules_that_gate_nothing_are_told(suite: Suite) -> None:
         case = done.case("test_it")
         assert case.state is State.UNVERIFIED
         assert case.reason == "nothing is gated: the rules gate none of its golden values"
+
+
+def test_a_further_run_that_does_not_end_as_the_first(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        RUNS = []
+
+        @pytest.fixture
+        def model():
+            yield
+            assert "TEARDOWN" not in os.environ
+
+        def test_it(model):
+            RUNS.append(1)
+            for _ in range(int(os.environ.get("LAUNCHES", 1))):
+                fakegpu.launch("k")
+            if len(RUNS) > 1 and "EXIT" in os.environ:
+                sys.exit(0)
+    """)  # fmt: skip
+    assert suite.run("--cutrace-update").status == 0
+    left = suite.run("--cutrace", LAUNCHES="2", EXIT="1")
+    assert "another run did not pass: SystemExit: 0" in left.output
+    assert (left.status, left.case("test_it").state) == (1, State.GATED)
+    torn = suite.run("--cutrace", LAUNCHES="2", TEARDOWN="1")
+    case = torn.case("test_it")
+    assert (torn.status, case.state, case.reason) == (1, State.UNVERIFIED, "the test did not pass")
