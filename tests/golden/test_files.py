@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import stat
 import subprocess
@@ -302,6 +303,20 @@ def test_golden_files_are_those_that_end_with_toml_and_are_not_hidden(tmp_path):
         (tmp_path / name).touch()
     (tmp_path / "folder.toml").mkdir()
     assert list(golden_files(tmp_path)) == [tmp_path / "a.toml", tmp_path / "b" / "c.toml"]
+
+
+def test_a_folder_that_cannot_be_read_is_no_folder_without_golden_files(tmp_path, monkeypatch):
+    (tmp_path / "locked").mkdir()
+    scandir = os.scandir
+
+    def refuse(folder):
+        if Path(folder).name == "locked":
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(CutraceError, match=r"cannot read the folder .*locked: Permission denied\. Check its name and"):
+        list(golden_files(tmp_path))
 
 
 # Damaged files

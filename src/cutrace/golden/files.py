@@ -7,6 +7,7 @@ A test is a table and a metric is a line. Values that all environments share are
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import stat
 import sys
@@ -180,12 +181,21 @@ def write(module: Module, path: Path) -> None:
 
 
 def golden_files(root: Path) -> Iterator[Path]:
-    """The golden files under a folder, sorted by path."""
-    for path in sorted(root.rglob("*.toml")):
-        inside = path.relative_to(root)
-        hidden = any(part.startswith(".") for part in inside.parts)
-        if not hidden and path.is_file():
-            yield path
+    """The golden files under a folder, sorted by path. Raises :class:`CutraceError` for a folder that cannot be
+    read."""
+    found = []
+    for folder, folders, names in os.walk(root, onerror=_refuse_folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = Path(folder, name)
+            if path.suffix == ".toml" and not name.startswith(".") and path.is_file():
+                found.append(path)
+    yield from sorted(found)
+
+
+def _refuse_folder(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise CutraceError(cannot_read(error.filename, error, "the folder "))
 
 
 def may_have_code(path: Path) -> bool:
