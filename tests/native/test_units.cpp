@@ -621,12 +621,16 @@ TEST(the_first_work_is_a_call_that_was_entered_in_the_recording) {
     data.callbackSite = site;
     feature.on_callback(CUPTI_CB_DOMAIN_DRIVER_API, SlowCupti::kLaunch, &data);
   };
+  std::function<void()> meanwhile = [] {};  // the kinds are enabled
   const auto start = [&] {
     const Options options;
     Notes notes;
     std::vector<Refusal> refused;
+    const AttachContext context{options, cupti, SlowCupti::callbacks, SlowCupti::enabler, notes, refused, false};
     feature.expect();
-    feature.kinds_enabled({options, cupti, SlowCupti::callbacks, SlowCupti::enabler, notes, refused, false});
+    feature.attach(context);
+    meanwhile();
+    feature.kinds_enabled(context);
   };
   start();
   call(CUPTI_API_EXIT);
@@ -644,6 +648,17 @@ TEST(the_first_work_is_a_call_that_was_entered_in_the_recording) {
   call(CUPTI_API_ENTER);
   call(CUPTI_API_EXIT);
   CHECK_EQUAL(feature.returned(), first);
+  meanwhile = [&] { call(CUPTI_API_ENTER); };
+  start();
+  CHECK(feature.begun() && feature.returned() == 0);
+  call(CUPTI_API_EXIT);
+  CHECK(feature.returned() != 0);
+  meanwhile = [&] {
+    call(CUPTI_API_ENTER);
+    call(CUPTI_API_EXIT);
+  };
+  start();
+  CHECK(!feature.begun() && feature.returned() == 0);
 }
 
 TEST_OF_THREADS(names_of_threads_are_read_at_their_first_record) {

@@ -5,13 +5,19 @@
 namespace cutrace {
 namespace {
 
-// The number of the recording in which this thread has entered the last of these calls.
-thread_local std::uint64_t entered_in = 0;
+// The calls that this thread is in, of those that it entered in a recording.
+struct OpenCalls {
+  std::uint64_t recording = 0;  // its number
+  std::uint32_t depth = 0;      // a call of the runtime makes one of the driver
+};
+thread_local constinit OpenCalls open_calls;
 
 }  // namespace
 
 void FirstWork::expect() {
-  begun_.store(false);
+  recording_.fetch_add(1);
+  inside_.store(0);
+  enabled_.store(false);
   returned_.store(0);
   expected_.store(true);
 }
@@ -22,25 +28,33 @@ void FirstWork::cupti_loaded(const CuptiLibrary& cupti, Callbacks& callbacks) {
     if (submits_work(function.name)) calls_.push_back(function);
 }
 
-// Watch from here on: a call that was entered before the kinds were enabled has no rows.
-void FirstWork::kinds_enabled(const AttachContext&) {
+// A call may be entered, and held up by CUPTI, while the kinds are enabled one after the other. So it is watched before.
+void FirstWork::attach(const AttachContext&) {
   watching_.store(false);
-  if (!expected_.exchange(false)) return;
-  recording_.fetch_add(1);
+  if (!expected_.load()) return;
   for (const ApiFunction& call : calls_) callbacks_->watch(*this, call.domain, call.id);
+}
+
+// A call that has returned by now may have no rows.
+void FirstWork::kinds_enabled(const AttachContext&) {
+  if (!expected_.exchange(false)) return;
+  enabled_.store(true);
   watching_.store(true);
 }
 
 void FirstWork::on_callback(CUpti_CallbackDomain, CUpti_CallbackId, const void* data) noexcept {
   if (data == nullptr || returned_.load() != 0) return;
+  OpenCalls& open = open_calls;
+  const std::uint64_t recording = recording_.load();
+  if (open.recording != recording) open = {recording, 0};
   if (static_cast<const CUpti_CallbackData*>(data)->callbackSite == CUPTI_API_ENTER) {
-    entered_in = recording_.load();
-    begun_.store(true);
+    if (open.depth++ == 0) inside_.fetch_add(1);
     return;
   }
-  if (entered_in != recording_.load()) return;
+  if (open.depth == 0) return;  // it was entered before
   std::uint64_t none = 0;
-  returned_.compare_exchange_strong(none, now_ns());
+  if (enabled_.load()) returned_.compare_exchange_strong(none, now_ns());
+  if (--open.depth == 0) inside_.fetch_sub(1);
 }
 
 // Not called in the callback, where the program would wait for it.

@@ -15,14 +15,15 @@ namespace cutrace {
 class FirstWork final : public Feature {
  public:
   void cupti_loaded(const CuptiLibrary& cupti, Callbacks& callbacks) override;
+  void attach(const AttachContext& context) override;
   void kinds_enabled(const AttachContext& context) override;
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
   void flush() override { unwatch_if_seen(); }
 
   // A recording starts. Without this call nothing is watched.
   void expect();
-  // Whether a thread has entered such a call in the recording.
-  bool begun() const { return begun_.load(); }
+  // Whether a thread is in such a call that it entered in the recording, or has been in one.
+  bool begun() const { return inside_.load() != 0 || returned() != 0; }
   // When a call that was entered in the recording has returned for the first time (BOOTTIME ns), 0 before.
   std::uint64_t returned() const { return returned_.load(); }
 
@@ -32,7 +33,8 @@ class FirstWork final : public Feature {
   Callbacks* callbacks_ = nullptr;
   std::vector<ApiFunction> calls_;
   std::atomic<std::uint64_t> recording_{0};
-  std::atomic<bool> expected_{false}, watching_{false}, begun_{false};
+  std::atomic<bool> expected_{false}, enabled_{false}, watching_{false};
+  std::atomic<std::uint32_t> inside_{0};  // threads in such calls
   std::atomic<std::uint64_t> returned_{0};
 };
 
