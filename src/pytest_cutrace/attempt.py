@@ -501,10 +501,13 @@ class Attempt(Tracer):
 
     def _skip_partly(self) -> None:
         """Gate nothing of a test with a skipped subtest, because it would seem to do less work."""
-        compared = self.outcome == "passed" and self.decision.state is State.GATED
-        if compared and not self.expected.may_skip:
+        if self.outcome != "passed" or self.expected.may_skip:
+            return
+        if self.decision.state is State.GATED:
             self.decision = replace(
-                self.decision, state=State.UNVERIFIED, reason="a subtest was skipped"
+                self.decision,
+                state=State.UNVERIFIED,
+                reason="a subtest was skipped",
             )
 
     def _case(self, **more: Any) -> Case:

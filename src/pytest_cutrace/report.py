@@ -74,6 +74,8 @@ class Reporter:
         #: The ids in golden files that differ from pytest's.
         self.golden_ids: dict[str, str] = {}
         self._account = SessionAccount({})
+        #: Whether golden files or ``require`` fail the session.
+        self._red = False
         #: Whether the session has its account.
         self.finished = False
         self._began = time.time()
@@ -180,10 +182,10 @@ class Reporter:
     def pytest_sessionfinish(
         self, session: pytest.Session, exitstatus: int
     ) -> Iterator[None]:
-        red = self._finish(exitstatus)
+        self._red = self._finish(exitstatus)
         yield
         # A hook may have replaced the status, as for a session without tests.
-        if red and session.exitstatus == pytest.ExitCode.OK:
+        if self._red and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
     def _finish(self, exitstatus: int) -> bool:
@@ -273,7 +275,8 @@ class Reporter:
         if settings.require:
             yield from shortcomings(cases, settings, passed_all=passed_all)
         if folder_missing(cases, settings):
-            yield f"there is no folder of golden files at {_relative(settings.golden_root, self._config)}"
+            folder = _relative(settings.golden_root, self._config)
+            yield f"there is no folder of golden files at {folder}"
         if exitstatus not in _ENDED_WELL:
             return
         tests = frozenset(self._golden_ids(self._collected))
@@ -287,7 +290,8 @@ class Reporter:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         verbosity = self._config.get_verbosity("cutrace")
-        if verbosity < -1:
+        # A session must not fail without a word.
+        if verbosity < -1 and not self._red:
             return
         report = self._report()
         writer = terminalreporter._tw

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import os
 import shutil
 from collections.abc import Iterator
@@ -287,7 +288,7 @@ class Session:
     ) -> Iterator[None, pytest.TestReport, pytest.TestReport]:  # type: ignore[type-arg]
         attempt = item.stash.get(_ATTEMPT, None)
         if attempt is not None and attempt.styled and _shows_no_traceback(call):
-            item.repr_failure = _without_traceback  # type: ignore[method-assign]
+            item.repr_failure = functools.partial(_without_traceback, item)  # type: ignore[method-assign]
         try:
             report: Any = yield
         finally:
@@ -389,11 +390,16 @@ def _shows_no_traceback(call: pytest.CallInfo[None]) -> bool:
 
 
 def _without_traceback(
-    excinfo: pytest.ExceptionInfo[BaseException], style: Any = None
+    item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None
 ) -> Any:
-    """The representation of a failure whose traceback is not shown. pytest would filter each entry of it, which takes
-    longer than the rest of the report."""
-    return excinfo.getrepr(style="value", tbfilter=False)
+    """The representation of a failure whose traceback is not shown, at the line of the test. pytest would filter each
+    entry of the traceback, which takes longer than the rest of the report."""
+    shown: Any = excinfo.getrepr(style="value", tbfilter=False)
+    path, line, _ = item.reportinfo()
+    if shown.reprcrash is not None:
+        shown.reprcrash.path = str(path)
+        shown.reprcrash.lineno = (line or 0) + 1
+    return shown
 
 
 def _outcome(report: pytest.TestReport) -> str:

@@ -214,3 +214,10 @@ def test_a_folder_with_an_at_sign_in_groups(suite: Suite) -> None:
     done = suite.run("--cutrace=require", "-n", "2", "--dist", "loadgroup", plugins=("xdist",))
     assert done.status == 0, done.output
     assert "golden 3: 3 compared" in done.words
+
+
+def test_a_quiet_session_says_why_it_fails(recorded: Suite) -> None:
+    assert "cutrace" not in recorded.run("--cutrace=require", "-qq").output
+    lose_one(recorded)
+    done = recorded.run("--cutrace=require", "-qq")
+    assert f"1 golden value has no test any more: {LOST_ONE}" in done.output

@@ -174,3 +174,10 @@ def test_repetitions_of_a_test_are_updated_by_its_own_id(recorded: Suite) -> Non
     assert done.output.count(": same cause as test_it.py::test_other[1-3]") == 2
     assert block(done)[0].startswith("  3 tests failed: ")
     assert block(done)[-1].endswith("pytest --cutrace-update test_it.py::test_other")
+
+
+def test_a_failure_is_at_the_line_of_its_test(recorded: Suite) -> None:
+    done = recorded.run("--cutrace", "--tb=line", "-k", "test_other", CAUSES="cast")
+    lines = (recorded.folder / "test_it.py").read_text().splitlines()
+    (line,) = [number for number, text in enumerate(lines, 1) if "def test_other" in text]
+    assert f"{recorded.folder / 'test_it.py'}:{line}: Failed: cutrace: " in done.output
