@@ -123,6 +123,13 @@ def test_counters(imported: Decoded) -> None:
     assert {c.categories for c in imported.counters if c.name == "loss"} == {("train",)}
 
 
+def test_a_counter_keeps_the_sign_of_zero(tmp_path: Path) -> None:
+    with Capture(tmp_path / "zero.bin") as c:
+        c.add("counters", time=ORIGIN, value=-0.0, name="loss", device=0xFFFF)
+    (sample,) = convert(tmp_path / "zero.bin").counters
+    assert str(sample.value) == "-0.0"
+
+
 def test_slices_of_streams(imported: Decoded) -> None:
     found = named(imported, "ProfilerStep#1")
     assert (found.start - ORIGIN, (found.end or 0) - ORIGIN) == (400, 600)

@@ -92,3 +92,5 @@ def test_of_too_many_arrows_none_is_told_apart(tmp_path: Path, monkeypatch: pyte
         for time in (10, 20, 30):
             step(c, time, "s", id=7)
     assert drawn(tmp_path / "run.bin") == [[10, 20, 30]]
+    monkeypatch.setattr(flows, "MOST", 3)
+    assert drawn(tmp_path / "run.bin") == [[10], [20], [30]]

@@ -48,11 +48,13 @@ def test_names_stay_different() -> None:
 
 def test_the_whole_name_is_an_argument(tmp_path: Path) -> None:
     with Capture(tmp_path / "c.bin") as c:
-        c.kernel(c.launch("_ZN2ns5scaleIfLi4EEEvPT_i"), 10, 20)
+        c.kernel(c.launch("_Z4axpyPf"), 10, 20)
+        c.kernel(c.launch("_ZN2ns5scaleIfLi4EEEvPT_i"), 30, 40)
     cutrace.convert(c.path, tmp_path / "out.pftrace")
-    (event,) = decode(tmp_path / "out.pftrace").gpu
-    assert event.name == "scale<float, 4>"
-    assert event.kernel.demangled_name == "void ns::scale<float, 4>(float*, int)"
+    events = decode(tmp_path / "out.pftrace").gpu
+    assert [event.name for event in events] == ["axpy", "scale<float, 4>"]
+    whole = ["axpy(float*)", "void ns::scale<float, 4>(float*, int)"]
+    assert [event.kernel.demangled_name for event in events] == whole
 
 
 def test_streams_and_processes_say_what_they_are(tmp_path: Path) -> None:

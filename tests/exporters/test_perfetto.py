@@ -158,6 +158,19 @@ class TestGpus:
                 c.kernel(c.launch("k"), 10 * number, 10 * number + 5, device=device)
         assert [e.gpu for e in convert(c.path).gpu] == [2, 0]
 
+    def test_architectures(self, tmp_path: Path) -> None:
+        names = {
+            (5, 0): "Maxwell", (5, 2): "Maxwell", (5, 3): "Maxwell", (6, 0): "Pascal", (6, 1): "Pascal",
+            (6, 2): "Pascal", (7, 0): "Volta", (7, 2): "Volta", (7, 5): "Turing", (8, 0): "Ampere",
+            (8, 6): "Ampere", (8, 7): "Ampere", (8, 9): "Ada Lovelace", (9, 0): "Hopper", (10, 0): "Blackwell",
+            (10, 3): "Blackwell", (11, 0): "Blackwell", (12, 0): "Blackwell", (12, 1): "Blackwell", (99, 0): "",
+        }  # fmt: skip
+        with Capture(tmp_path / "c.bin") as c:
+            for number, (major, minor) in enumerate(names):
+                c.device(number, uuid=bytes([number] * 16), compute_major=major, compute_minor=minor)
+                c.kernel(c.launch("k"), 10, 20, device=number)
+        assert [gpu.architecture for gpu in convert(c.path).gpus] == list(names.values())
+
     def test_one_gpu_seen_by_two_processes_is_one(self, tmp_path: Path) -> None:
         parts = []
         for pid, ordinal in ((1, 0), (2, 3)):

@@ -483,6 +483,7 @@ def test_ps_shows_what_each_process_does(arm: Arm, monkeypatch: pytest.MonkeyPat
         eventually(lambda: the_only_process().rows > 1000)
         text, about = listed()
         assert f"recorded by process {os.getpid()} for " in text
+        assert about["bytes"] > about["rows"]  # type: ignore[operator]
         assert (about["state"], about["recorded_by"], about["attached_pid"]) == ("recording", "attach", os.getpid())
     assert the_only_process().state == "asleep"
     program.kill()

@@ -319,6 +319,24 @@ def test_a_folder_that_cannot_be_read_is_no_folder_without_golden_files(tmp_path
         list(golden_files(tmp_path))
 
 
+def test_the_values_of_an_environment_replace_those_of_all(tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text(
+        f'{HEAD}seen = ["sm_80", "sm_90"]\n\n[test]\nmemset_count = 1\nunstable.sync_calls = [1, 2]\n'
+        "[test.on.sm_90]\nmemset_count = 2\nunstable.sync_calls = [3, 4]\n"
+    )
+    found = {name: (seen.values[""], seen.unstable[""]) for name, seen in read(path).tests["test"].items()}
+    assert found == {
+        "sm_80": ({"memset_count": 1}, {"sync_calls": (1, 2)}),
+        "sm_90": ({"memset_count": 2}, {"sync_calls": (3, 4)}),
+    }
+
+
+def test_control_characters_have_the_short_escapes_of_toml():
+    golden = Module(MODULE, {'\b\t\n\f\r"\\\x01': {"sm_90": kernels(fill=1)}})
+    assert '["\\b\\t\\n\\f\\r\\"\\\\\\u0001"]' in body(golden)
+
+
 # Damaged files
 
 GOOD = f"""\

@@ -102,6 +102,8 @@ def test_known_values():
 def test_with_ties_the_normal_approximation_is_close_to_all_orders():
     a, b = [1, 2, 2, 3, 3, 4, 5, 5, 6], [3, 4, 4, 5, 6, 6, 7, 8, 8]
     assert mann_whitney(a, b) == pytest.approx(counted(a, b), abs=0.005)
+    a, b = [1, 2, 2, 3, 4, 5, 6], [3, 3, 4, 5, 6, 7, 7]
+    assert mann_whitney(a, b) == pytest.approx(counted(a, b), abs=0.005)
 
 
 def test_large_sets_go_over_into_the_approximation_smoothly():

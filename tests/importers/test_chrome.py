@@ -174,6 +174,11 @@ class TestOthers:
         assert [int(t) - offset for t in trace.host_slices["start"]] == [0, -5500]
         assert load(x(ts=2e6)).host_slices["start"][0] == 2 * 10**9
 
+    def test_times_that_the_shift_moves_out_of_range_are_lost(self, load: Callable[..., Trace]) -> None:
+        trace = load(x(ph="i", ts=-5), x(ph="i", ts=2**63 // 1000 - 10))
+        assert len(trace.instants) == 1
+        assert trace.imports[0].lost == 1
+
 
 class TestTruncation:
     @pytest.mark.parametrize("between", ["", "\n", " \r\n\t"])

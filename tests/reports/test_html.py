@@ -63,6 +63,16 @@ def test_any_text_comes_through_the_page_as_it_was(text):
     assert json.loads(page.scripts["styles"]) == [[text, text, "kernel"]]
 
 
+def test_an_entry_of_the_list_has_the_name_the_place_and_what_drifted():
+    row = Row("kernel_launches", "", 1, 2, "", Verdict.CHANGED, True, failed=True)
+    case = replace(
+        full("a"), nodeid="test_a.py::test_b", job="h200", rows=(row,), problems=(), values={"kernel_launches": 2}
+    )
+    assert re.findall(r"<span class=(\w+)>([^<]*)</span>", html(report(case))) == [
+        ("name", "test_b"), ("file", "h200 · test_a.py"), ("what", "2 kernels"), ("drift", "kernel_launches 1 → 2"),
+    ]  # fmt: skip
+
+
 def test_the_page_needs_nothing_from_elsewhere_and_lets_nothing_else_run():
     made = html(report(full("a")))
     page = Page(made)

@@ -146,7 +146,7 @@ def test_a_report_sums_messages_by_communicator_and_rank(trace: cutrace.Trace) -
 PAYLOADS = [
     {"n": 1, "ratio": 1, "id": 2**64 - 1, "on": True, "list": [1, 2], "at": {"x": 1, "y": {"z": 2}}, "mixed": 1},
     {"n": -5, "ratio": 0.5, "id": 3, "on": False, "label": "a", "at": {"x": None}, "mixed": "one", "huge": 2**70},
-    {"n": 3, "ratio": "-inf", "Name": "own", "process": 5, "wide": 2**63, "empty": None},
+    {"n": 3, "ratio": "-inf", "Name": "own", "process": 5, "wide": 2**63, "vast": 2**64, "empty": None},
     {"at.x": 7, "at": {"x": 8}, "\ud800": "\udfff", "": 9},
 ]
 
@@ -180,6 +180,7 @@ def test_payload_fields_are_columns(tmp_path: Path) -> None:
     assert columns["at.y.z"] == [2, None, None, None]
     assert columns["mixed"] == ["1", "one", None, None]
     assert columns["huge"] == [None, str(2**70), None, None]
+    assert columns["vast"] == [None, None, str(2**64), None]
     assert columns["label"] == [None, "a", None, None]
     assert columns["empty"] == [None] * 4
     # The table already has columns with these names, so the fields are renamed.

@@ -64,6 +64,20 @@ def test_more_intensity_is_farther_right_and_more_operations_a_second_farther_up
     assert steps == pytest.approx([steps[0]] * 5, abs=0.2)
 
 
+def test_the_axes_end_a_quarter_of_a_decade_above_the_largest_value():
+    points = [point(10.0**at, 100.0) for at in range(3, 6)]
+    tree = ElementTree.fromstring(svg(roof(*points, ceilings=())))
+    (x0, y0), _, (x2, y2) = circles(tree)
+    assert 880 - x2 == pytest.approx((x2 - x0) / 2 / 4, abs=0.2)
+    assert y2 - 26 == pytest.approx((y0 - y2) / 2 / 4, abs=0.2)
+
+
+def test_the_axes_of_a_single_value_have_two_powers_of_ten():
+    tree = ElementTree.fromstring(svg(roof(point(100.0, 100.0), ceilings=())))
+    paths = [one.get("d", "") for one in tree.iter(f"{SPACE}path") if one.get("class") == "grid"]
+    assert [path.split()[0] for path in paths] == ["M50.0", "M880.0", "M50", "M50"]
+
+
 def test_a_point_on_the_slope_is_drawn_on_the_slope():
     """The point has 4e12 bytes per second and 1 operation per byte."""
     tree = ElementTree.fromstring(svg(roof(point(4e6, 4e6, time=1_000))))

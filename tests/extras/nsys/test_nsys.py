@@ -106,14 +106,18 @@ def test_a_wait_is_what_its_ids_say() -> None:
     assert trace.synchronizations[["type", "stream", "event"]].tolist() == [(4, 0, 0)]
 
 
+@pytest.mark.parametrize("written", [1, 2, 3, 4])
 @pytest.mark.parametrize(
     ("stream", "event", "kind"), [(NOTHING, 2, 1), (13, 2, 2), (13, NOTHING, 3), (NOTHING, NOTHING, 4)]
 )
 def test_the_ids_of_a_wait_say_its_kind_in_versions_with_other_numbers(
-    tmp_path: Path, stream: int, event: int, kind: int
+    tmp_path: Path, stream: int, event: int, kind: int, written: int
 ) -> None:
     # A version of 2022 wrote kind 2 for both cudaEventSynchronize() and cudaStreamSynchronize().
-    wait = {"start": 10, "end": 20, "globalPid": global_pid(100), "contextId": 1, "correlationId": 3, "syncType": 2}
+    wait = {"start": 10, "end": 20, "globalPid": global_pid(100), "contextId": 1, "correlationId": 3}
+    wait["syncType"] = written
+    if (stream, event, written) == (13, 2, 1):
+        kind = 1  # a wait for an event may have the event's stream
     path = nsys(
         tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_SYNCHRONIZATION=[wait | {"streamId": stream, "eventId": event}]
     )
@@ -490,6 +494,15 @@ def test_depths_are_those_of_a_stack() -> None:
     columns = (np.array(column)[shuffled] for column in (starts, ends, group))
 
     assert depths(*columns).tolist() == np.array(expected)[shuffled].tolist()
+
+
+def test_empty_ranges_are_inside_the_range_that_starts_with_them() -> None:
+    from cutrace.extras.nsys.nsys_nvtx import depths
+
+    # By start and end: an empty range; a range with an empty one at its start, in its middle and at its end.
+    ranges = [(5, 5), (10, 40), (10, 10), (20, 20), (30, 40), (50, 60), (50, 50)]
+    starts, ends = np.array(ranges).T
+    assert depths(starts, ends).tolist() == [0, 0, 1, 1, 1, 0, 1]
 
 
 # Nodes of CUDA graphs

@@ -370,7 +370,7 @@ _OCCUPANCY_REMEDIES = {
 
 def _imbalance(facts: Facts, threshold: float) -> Said | None:
     """Fewer warps are resident than fit, though there are enough blocks."""
-    if facts.room is None or limit(facts) != "latency" or facts.room.waves < 1:
+    if facts.room is None or limit(facts) != "latency":
         return None
     achieved = facts.values[WARPS]
     fit = facts.room.percent
