@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutrace.errors import CutraceError
-from cutrace.golden import Module, difference, differences, write
+from cutrace.golden import Module, Observed, difference, differences, write
 from support.measured import MODULE, TEST, entry, run
 
 
@@ -39,6 +39,25 @@ def test_a_difference_has_the_verdict_of_a_comparison(changed, verdict):
     after = entry(run(**{"frees": 2, "kernels": {"softmax_fwd": 1, "cast": 2}} | changed), gate=gate)
     (row,) = difference(TEST, before, after).environments["sm_90"]
     assert (row.verdict.value, row.failed) == (verdict, verdict == "CHANGED")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        (2, {"gemm": 3}, "CHANGED"),
+        (2, {"gemm": 1}, "BETTER"),
+        ({"gemm": 2}, 3, "CHANGED"),
+        ({"gemm": 2}, 1, "BETTER"),
+        ({"gemm": 2}, 2, "CHANGED"),
+    ],
+)
+def test_a_total_and_counts_by_name_are_compared_as_numbers(before, after, verdict):
+    (row,) = difference(
+        TEST,
+        {"sm_90": Observed({"": {"kernel_launches": before}})},
+        {"sm_90": Observed({"": {"kernel_launches": after}})},
+    ).environments["sm_90"]
+    assert (row.golden, row.now, row.verdict.value, row.detail) == (before, after, verdict, "")
 
 
 def test_values_that_came_and_went_are_rows():

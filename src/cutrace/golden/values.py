@@ -76,7 +76,9 @@ def compare_values(
     if isinstance(expected, Codes):
         return _compare_codes(expected, measured)
     if isinstance(expected, dict):
-        return _compare_parts(metric, expected, measured, tolerance)
+        if isinstance(measured, Mapping):
+            return _compare_parts(metric, expected, measured, tolerance)
+        expected = amount(expected) or 0
     assert isinstance(expected, int | tuple)
     return _compare_counts(expected, amount(measured) or 0, tolerance)
 
@@ -119,12 +121,12 @@ def _compare_codes(expected: Codes, measured: Any) -> ValueResult:
 
 
 def _compare_parts(
-    metric: Metric, expected: Parts, measured: Any, tolerance: Tolerance
+    metric: Metric,
+    expected: Parts,
+    parts: Mapping[str, Count],
+    tolerance: Tolerance,
 ) -> ValueResult:
     """Compare counts by name. A tolerance applies to their sum."""
-    parts: Mapping[str, Count] = {}
-    if isinstance(measured, Mapping):
-        parts = measured
     detail = changed_parts(expected, parts, metric.unit)
     if not detail:
         return _SAME
