@@ -341,20 +341,17 @@ class _EntryComparer:
         work."""
         names = set()
         for values in values_of_runs:
-            for name, value in values.items():
-                metric = find_metric(name)
-                if metric is None:
-                    continue
-                counts = value and metric.kind in _COUNTED
+            for metric in ordered(values):
+                counts = values[metric.name] and metric.kind in _COUNTED
                 required = metric.kind is not MetricClass.WORK
                 if counts or (required and self._rules.gates(metric)):
-                    names.add(name)
+                    names.add(metric.name)
         return names
 
     def _compared(
         self, metric: Metric, region: str, values: Sequence[Any]
     ) -> _ComparedMetric:
-        golden, complete = self._golden(region, metric.name)
+        golden, complete = self._golden(region, metric)
         unstable = None
         for source in reversed(self._sources):
             unstable = source.unstable.get(region, {}).get(metric.name, unstable)
@@ -467,7 +464,7 @@ class _EntryComparer:
             return _compare_codes(metric, golden, value)
         unknown: set[str] = set()
         if isinstance(golden, dict) and not compared.complete:
-            unknown = self._unknown_names(compared.region, metric.name, golden, value)
+            unknown = self._unknown_names(compared.region, metric, golden, value)
             value = {name: value[name] for name in value if name not in unknown}
         tolerance = self._rules.tolerance_for(metric)
         result = compare_values(metric, golden, value, tolerance)
@@ -478,7 +475,7 @@ class _EntryComparer:
         return ValueResult(Verdict.UNVERIFIED, f"{why}: {names}")
 
     def _unknown_names(
-        self, region: str, total: str, golden: Parts, value: Mapping[str, int]
+        self, region: str, total: Metric, golden: Parts, value: Mapping[str, int]
     ) -> set[str]:
         """The names of a total for which no golden count applies in this environment."""
         elsewhere: set[str] = set()
@@ -486,12 +483,13 @@ class _EntryComparer:
             elsewhere.update(parts)
         elsewhere -= golden.keys()
         here = value.keys() - golden.keys()
-        return elsewhere.union(name for name in here if not self._own(name, total))
+        return elsewhere.union(name for name in here if not self._own(name, total.name))
 
-    def _golden(self, region: str, name: str) -> tuple[Stored | None, bool]:
+    def _golden(self, region: str, metric: Metric) -> tuple[Stored | None, bool]:
         """The golden value (None if none applies), and whether counts by name are complete, so that missing names count
         0."""
-        values = self._values(region, name)
+        name = metric.name
+        values = self._values(region, metric)
         if not values or len(values) < len(self._sources):
             return None, False
         first = values[0]
@@ -516,16 +514,13 @@ class _EntryComparer:
                     agreed[name] = count
         return agreed
 
-    def _values(self, region: str, name: str) -> list[Any]:
+    def _values(self, region: str, metric: Metric) -> list[Any]:
         """The golden values of a metric in all sources that have the region."""
-        metric = find_metric(name)
-        if metric is None:
-            return []
         scopes = [
             source.values[region] for source in self._sources if region in source.values
         ]
         values = values_in(scopes, metric)
-        return [self._rules.without_ignored(name, value) for value in values]
+        return [self._rules.without_ignored(metric.name, value) for value in values]
 
     def _own(self, kernel: str, total: str) -> bool:
         return total == "kernel_launches" and self._rules.owns(kernel)
@@ -533,7 +528,7 @@ class _EntryComparer:
     def _has_golden_work(self) -> bool:
         """Whether the golden values of the whole window have GPU work."""
         for name in WORK:
-            golden, _ = self._golden("", name)
+            golden, _ = self._golden("", METRICS[name])
             if amount(golden):
                 return True
         return False
