@@ -231,6 +231,19 @@ def test_every_golden_file_comes_back_and_nothing_in_it_steers_a_terminal_or_bre
     assert text(again) == text(golden)
 
 
+@pytest.mark.parametrize(
+    ("character", "written"),
+    [
+        ("é", "é"), ("\U0001f600", "\U0001f600"), ('"', r"\""), ("\\", r"\\"), ("\t", r"\t"), ("\n", r"\n"),
+        ("\x00", r"\u0000"), ("\x7f", r"\u007F"), ("\u200b", r"\u200B"), ("\u202e", r"\u202E"),
+        ("\uffff", r"\uFFFF"), ("\U000e0001", r"\U000E0001"),
+    ],
+)  # fmt: skip
+def test_invisible_characters_have_the_shortest_escape(character, written):
+    golden = module(**{f"test[{character}]": {"sm_90": kernels(**{character: 1})}})
+    assert body(golden).endswith(f'\n["test[{written}]"]\nkernels = {{ "{written}" = 1 }}\n')
+
+
 def test_the_order_in_which_environments_and_metrics_were_found_does_not_show():
     one, other = observed([run()]), observed([run(memset_count=2)])
     backwards = Observed({"": dict(reversed(one.values[""].items()))})

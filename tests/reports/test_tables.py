@@ -106,6 +106,13 @@ def test_json_has_columns_with_units_and_rows_as_objects():
     }  # fmt: skip
 
 
+def test_json_shows_the_letters_of_all_languages():
+    table = Table("größe", "Größen", (Column("größe"), Column("naïve name", "text")), [(1, "日本")])
+    written = text("json", table, about={"source": "é.bin"})
+    assert [word in written for word in ("größe", "Größen", "naïve", "日本", "é.bin")] == [True] * 5
+    assert "\\u" not in written
+
+
 def test_json_knows_no_infinite_numbers():
     table = Table("t", "T", (Column("x", "number"),), [(float("inf"),), (float("nan"),)])
     assert [row["x"] for row in json.loads(text("json", table))["reports"][0]["rows"]] == [None, None]
