@@ -42,19 +42,31 @@ PATH = b"(path)"
 #: The replacement of other strings that identify a user.
 HIDDEN = "(hidden)"
 
-#: Keys of arguments whose strings are replaced, in lower case and without ``_``, ``-`` and spaces.
+#: Keys of arguments whose strings are replaced: in lower case, without ``_``, ``-``, ``.`` and spaces, and without the
+#: ``s`` of a plural.
 PRIVATE_KEYS = frozenset(
-    ("host", "hostname", "node", "nodename", "machine", "machinename", "server", "user", "username", "login", "email",
-     "cmd", "cmdline", "command", "commandline", "argv", "executable", "env", "environment", "token", "password")
+    ("host", "node", "nodename", "machine", "machinename", "server", "user", "login", "email", "cmd", "cmdline",
+     "command", "commandarg", "argv", "executable", "env", "environment", "credential", "authorization")
+)  # fmt: skip
+#: The ends of such keys, whatever is before them, such as ``auth_token``.
+PRIVATE_ENDS = (
+    "hostname", "username", "commandline", "token", "password", "passwd", "secret", "apikey", "accesskey",
 )  # fmt: skip
 
 _PATHS = re.compile(
+    # A URL.
+    rb"(?<![\w.+-])(?!file:)[A-Za-z][\w.+-]*://[^\s\"'<>|;,()\[\]]*"
+    # A path in quotes, up to the same quote.
+    rb"|(?<=([\"']))(?:~[\w.-]*/|(?:file://)?/[^/\r\n\"']+/)[^\r\n]*?(?=\1)"
     # An absolute path, or one below a home folder: two names or more, up to the punctuation that ends it in a sentence.
-    rb"(?<![\w.~-])(?:~[\w.-]*|file://)?(?:/[^/\s\"'<>|:;,()\[\]]+){2,}/?"
+    # It may follow an option of one letter, such as -I.
+    rb"|(?:(?<![\w.~-])|(?<=\s-[A-Za-z])|(?<=^-[A-Za-z]))(?:~[\w.-]*|file://)?(?:/[^/\s\"'<>|:;,()\[\]]+){2,}/?"
     rb"|(?<![\w.~/-])~[\w.-]*/[^\s\"'<>|:;,()]*"
     # C:\name, C:/name and \\server\name. A space ends the last name only.
     rb"|(?:(?<!\w)(?:file:/+)?[A-Za-z]:[\\/]+|(?<![\w\\])\\\\+(?=[\w.$-]+\\))"
     rb"(?:[^\\/\"'<>|:;,*?\r\n]+[\\/]+)*[^\\/\s\"'<>|:;,()\[\]]*"
+    # The relative path of a Python file, with a line behind it.
+    rb"|(?<![\w./\\~-])(?:[\w.-]+[\\/])+[\w.-]+\.py(?=\(\d+\)|:\d+)"
 )
 # A slash of a path, not of a part such as 1/100.
 _SLASH = re.compile(r"(?<![0-9])/|/(?![0-9])|\\")
@@ -64,13 +76,13 @@ _LINE = re.compile(rb"(?:\(\d+\)(?:: [^/\\]*)?|:\d+(?: in [^/\\]*)?)$")
 
 
 def without_paths(text: bytes) -> bytes:
-    """Replace each absolute path in a string with ``(path)``.
+    """Replace each absolute path and each URL in a string with ``(path)``.
 
     A string of one line that starts as a path is one path, spaces included, up to a line number and a function at its
-    end. In JSON arrays and objects this applies to each of their strings; strings under one of :data:`PRIVATE_KEYS`
-    become ``(hidden)``.
+    end. In JSON arrays and objects this applies to each of their strings and keys; strings under one of
+    :data:`PRIVATE_KEYS` become ``(hidden)``.
     """
-    if text.startswith((b'["', b"{")):
+    if text.lstrip().startswith((b"[", b"{")):
         with suppress(ValueError, RecursionError):
             values = json.loads(text)  # the ranges of a graph node, or arguments
             kept = _redacted_value(values)
@@ -99,10 +111,13 @@ def _redacted_value(value: Any, private: bool = False) -> Any:
     if isinstance(value, list):
         return [_redacted_value(item, private) for item in value]
     if isinstance(value, dict):
-        return {
-            key: _redacted_value(item, private or _is_private(key))
-            for key, item in value.items()
-        }
+        kept: dict[str, Any] = {}
+        for key, item in value.items():
+            name = _without_paths(key)
+            if name in kept:  # several keys were paths
+                name = f"{name} {len(kept) + 1}"
+            kept[name] = _redacted_value(item, private or _is_private(key))
+        return kept
     return value
 
 
@@ -126,8 +141,8 @@ def _without_path_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_private(key: str) -> bool:
-    plain = re.sub("[_ -]", "", key.lower())
-    return plain in PRIVATE_KEYS
+    plain = re.sub("[_ .-]", "", key.lower()).removesuffix("s")
+    return plain in PRIVATE_KEYS or plain.endswith(PRIVATE_ENDS)
 
 
 def description(info: dict[str, Any]) -> dict[str, Any]:
