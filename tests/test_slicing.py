@@ -660,7 +660,7 @@ def test_without_calls_ranges_are_kept_around_the_work_itself(tmp_path):
         c.kernel(left, 600, 700)
         c.push_pop("around the kept one", 50, 300, thread=7)
         c.push_pop("begins with it", 100, 110, thread=8)
-        c.push_pop("ends with its begin", 90, 100, thread=9)
+        c.push_pop("ends with its start", 90, 100, thread=9)
         c.push_pop("inside it", 120, 150)
         c.push_pop("around the other one", 500, 800)
     found = sliced(tmp_path / "a.bin", tmp_path, kernel=["kept"])
@@ -725,6 +725,10 @@ def test_a_stream_without_a_name_is_known_by_its_id(tmp_path):
         ({"gpu": ["GPU-ff"]}, "no GPU GPU-ff"),
         ({"gpu": ["3"]}, "no GPU 3: there is 0"),
         ({"stream": ["copies"]}, "no stream copies: it has none"),
+        ({"stream": ["4294967303"]}, "no stream 4294967303: it has none"),
+        ({"stream": ["9" * 23]}, "no stream 999"),
+        ({"stream": ["²"]}, "no stream ²"),
+        ({"gpu": ["9" * 5_000]}, "no GPU 999"),
         ({"kernel": ["kernel::gem"]}, "no kernel kernel::gem: did you mean kernel::gemm"),
         ({"kernel": ["*GEMM*"]}, "no kernel *GEMM*: upper and lower case differ, and there is kernel::gemm."),
         ({"kernel": ["/L::G/"]}, "no kernel /L::G/: upper and lower case differ, and there is kernel::gemm."),
@@ -748,7 +752,7 @@ def test_a_slice_says_what_it_is(tmp_path):
     training_steps(tmp_path / "a.bin", steps=3)
     done = cut(tmp_path / "a.bin", tmp_path / "s.bin", Conditions(nvtx=["step 1"], kernel=["add"], end="1s"))
     assert done.sentences == (
-        "from its begin to 1.000 s",
+        "from its start to 1.000 s",
         "NVTX range step 1 [1 of 1], 72.6 us to 143.6 us",
         "kernels add",
     )

@@ -35,10 +35,15 @@ def test_a_time_is_exact_to_the_nanosecond():
     assert parse_duration("123456789.123456789s") == 123456789123456789
 
 
-@pytest.mark.parametrize("text", ["", "soon", "1y", "-1s", "1,5s"])
+@pytest.mark.parametrize("text", ["", "soon", "1y", "-1s", "1,5s", "9" * 5_000, f"0.{'9' * 5_000}s"])
 def test_what_is_not_a_time_is_refused_with_an_example(text):
     with pytest.raises(CutraceError, match="200ms"):
         parse_duration(text)
+
+
+def test_a_moment_with_thousands_of_digits_is_refused():
+    with pytest.raises(CutraceError, match="@ and nanoseconds"):
+        parse_moment("@" + "9" * 5_000, 0)
 
 
 def test_figures_are_written_for_people():

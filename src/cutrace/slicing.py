@@ -5,6 +5,7 @@ This module looks up the names in a trace; :mod:`.trace.selection` decides which
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ from .units import Time, format_duration
 _EVENTS = TABLES.keys() - FACTS - INTERNED
 _STREAM_NAME = 1
 _MAX_LISTED = 5
+_NUMBER = re.compile("[0-9]{1,10}")
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
     sentences: list[str] = []
     selection = window(trace, c.start, c.end) or Selection()
     if selection.start is not None or selection.end is not None:
-        start = _since_begin(trace, selection.start, "its begin")
+        start = _since_begin(trace, selection.start, "its start")
         end = _since_begin(trace, selection.end, "its end")
         sentences.append(f"from {start} to {end}")
     if c.process:
@@ -422,10 +424,13 @@ def _processes(
 
 
 def _by_number(trace: Trace, pattern: str) -> set[tuple[int, int]]:
-    """Return a number in every process: a trace need not describe its GPUs and streams."""
-    if not pattern.isdigit():
+    """Return a number in every process: a trace need not describe its GPUs and streams. Numbers have 32 bits."""
+    if _NUMBER.fullmatch(pattern) is None:
         return set()
-    return {(p.index, int(pattern)) for p in trace.processes}
+    number = int(pattern)
+    if number >= 1 << 32:
+        return set()
+    return {(p.index, number) for p in trace.processes}
 
 
 def _devices(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]]:

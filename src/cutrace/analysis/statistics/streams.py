@@ -14,6 +14,7 @@ from typing import Any
 from ..._native import StreamTimes
 from ...trace.capture_ranges import time_within
 from ...trace.quality import GPU_WORK
+from ...trace.rows import LATEST
 from ..collection import CollectedBy, StatsCollector
 from ..context import CollectorContext
 from ..distribution import NOTHING, Distributions, Spread
@@ -93,8 +94,9 @@ class _StreamCollector(StatsCollector[StreamUse]):
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
         options = context.options
+        consecutive = min(options.consecutive_ns, int(LATEST))
         self._times = StreamTimes(
-            options.consecutive_ns, _RELEASE_NS, options.full_queue, _LONGEST_QUEUE
+            consecutive, _RELEASE_NS, options.full_queue, _LONGEST_QUEUE
         )
         self._lengths = Distributions()
 
