@@ -123,7 +123,11 @@ LAUNCH_SUM = Statistic(
     LAUNCHES,
     (
         PROCESS,
-        count_column("launches", "call.count", doc="launching calls"),
+        count_column(
+            "launches",
+            "call.count",
+            doc="kernels whose launching call was recorded; each node of a graph counts",
+        ),
         time_column("call", "call.median", doc="median time of the call"),
         time_column(
             "latency",
@@ -144,18 +148,18 @@ LAUNCH_SUM = Statistic(
             "short",
             "call.count",
             spare=True,
-            doc="fraction of the kernels that took less than --short",
+            doc="fraction of these launches whose kernel took less than --short",
         ),
         share_column(
             "bound",
             "bound",
             "call.count",
-            doc="fraction of the kernels that are launch-bound: shorter than the launching call",
+            doc="fraction of these launches that are launch-bound: the kernel is shorter than the call",
         ),
         count_column(
             "kernels",
             spare=True,
-            doc="kernels that ran; nodes of a graph share one launch",
+            doc="all kernels that ran",
         ),
         count_column(
             "early",
