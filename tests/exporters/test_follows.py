@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -401,3 +402,14 @@ def test_lowest_and_highest_values_of_stretches(values: list[int], stretches: li
     for choose, plain in ((np.minimum, min), (np.maximum, max)):
         found = projection._extremes(choose, array, begins, stops)
         assert found.tolist() == [plain(values[a:b]) for a, b in cut]
+
+
+@pytest.mark.parametrize("count", [1, 2, 17, 64, 65])
+def test_lowest_and_highest_values_of_all_stretches(count: int) -> None:
+    # From 48 values on, the stretches are so long that they are covered by two that overlap.
+    values = Random(count).choices(range(1000), k=count)
+    cut = [(begin, stop) for begin in range(count) for stop in range(begin + 1, count + 1)]
+    begins, stops = np.array(cut).T
+    for choose, plain in ((np.minimum, min), (np.maximum, max)):
+        found = projection._extremes(choose, np.array(values, np.uint64), begins, stops)
+        assert found.tolist() == [plain(values[begin:stop]) for begin, stop in cut]
