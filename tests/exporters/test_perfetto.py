@@ -205,6 +205,67 @@ class TestGpus:
         assert gemm.kernel.arch == "sm_90"
         assert (gemm.grid, gemm.block) == ((64, 1, 1), (256, 1, 1))
 
+    def test_all_arguments_of_a_kernel(self, tmp_path: Path) -> None:
+        with Capture(tmp_path / "c.bin") as c:
+            c.device()
+            launch = c.launch(
+                "k", (2, 3, 5), (64, 2, 1), registers=40, static_shared=1, dynamic_shared=2, shared_executed=3,
+                local_per_thread=4, local_total=5, max_cluster=8, max_active_clusters=16, cluster_x=1, cluster_y=2,
+                cluster_z=1, cluster_policy=9, shared_limit=10, carveout=50, graph=6, graph_node=7, cache_requested=1,
+                cache_executed=2, launch_type=1,
+            )  # fmt: skip
+            c.kernel(launch, 0, 10, stream=8)
+            c.kernel(c.launch("k", local_total=5, cluster_policy=9), 20, 30)
+        full, plain = convert(c.path).gpu
+        assert full.args == {
+            "device": 0, "context": 1, "stream_id": 8, "process_id": 100, "process_name": "program",
+            "grid_size": 30, "workgroup_size": 128, "thread_count": 3840, "launch.grid_size.x": 2,
+            "launch.grid_size.y": 3, "launch.grid_size.z": 5, "launch.workgroup_size.x": 64,
+            "launch.workgroup_size.y": 2, "launch.workgroup_size.z": 1, "registers_per_thread": 40,
+            "shared_mem_static": 1, "shared_mem_dynamic": 2, "shared_mem_driver": 1024, "shared_mem_config_size": 3,
+            "shared_mem_limit_config": 10, "shared_mem_carveout_pct": 50, "func_cache_config": "prefer L1",
+            "func_cache_config_requested": "prefer shared memory", "local_mem_per_thread": 4, "local_mem_total": 5,
+            "cluster_size": "1x2x1", "max_cluster_size": 8, "max_active_clusters": 16, "cluster_scheduling_policy": 9,
+            "launch_type": "cooperative", "graph": 6, "graph_node": 7, "occupancy_limit_blocks": 32,
+            "occupancy_limit_warps": 16, "occupancy_limit_registers": 12, "occupancy_limit_shared_mem": 202,
+            "sm__maximum_warps_avg_per_active_cycle": 48, "sm__maximum_warps_per_active_cycle_pct": 75.0,
+            "waves_per_multiprocessor": 30 / (12 * 132),
+        }  # fmt: skip
+        assert plain.args.keys() == full.args.keys() - {
+            "shared_mem_limit_config", "shared_mem_carveout_pct", "func_cache_config", "func_cache_config_requested",
+            "local_mem_per_thread", "local_mem_total", "cluster_size", "max_cluster_size", "max_active_clusters",
+            "cluster_scheduling_policy", "launch_type", "graph", "graph_node",
+        }  # fmt: skip
+
+    def test_all_arguments_of_copies_and_fills(self, tmp_path: Path) -> None:
+        with Capture(tmp_path / "c.bin") as c:
+            c.memcpy(0, 10, 40, flags=1, graph=3, graph_node=4)
+            c.memcpy(10, 20, 60, kind=10, source=3, peer_context=2)
+            c.memcpy(20, 30, 80, kind=8, source=3, peer_context=2)
+            c.work("memcpys", 30, 40, bytes=8, kind=8, source_memory=3, destination_memory=5, source_device=1,
+                   destination_device=2, peer_context=3)  # fmt: skip
+            c.memset(40, 50, 16, value=255, flags=1)
+            c.memset(50, 60, 16, graph=3, graph_node=4)
+        on = {"device": 0, "context": 1, "stream_id": 7}
+        of_graph = {"graph": 3, "graph_node": 4}
+        peers = {"source_device": 0, "destination_device": 0, "peer_context": 2}
+        others = {"source_device": 1, "destination_device": 2, "peer_context": 3}
+        kinds = ("kind", "source_memory", "destination_memory", "bytes", "bandwidth")
+        copies = [
+            ("HtoD", ("HtoD", "pageable", "device", 40, 4_000_000_000), {"asynchronous": 1, **of_graph}),
+            ("PtoP", ("PtoP", "device", "device", 60, 6_000_000_000), peers),
+            ("DtoD", ("DtoD", "device", "device", 80, 8_000_000_000), {}),
+            ("DtoD", ("DtoD", "device", "managed", 8, 800_000_000), others),
+        ]
+        fills = [
+            {"value": 255, "memory": "device", "bytes": 16, "asynchronous": 1},
+            {"value": 0, "memory": "device", "bytes": 16, **of_graph},
+        ]
+        assert [(e.name, e.args) for e in convert(c.path).gpu] == [
+            *((f"Memcpy {kind}", on | dict(zip(kinds, values, strict=True)) | more) for kind, values, more in copies),
+            *(("Memset", on | arguments) for arguments in fills),
+        ]
+
     def test_what_many_launches_share_is_in_the_trace_once(self, ordinary: Path, tmp_path: Path) -> None:
         convert(ordinary)
         field = EXTENSIONS["compute_kernels"]
