@@ -174,10 +174,23 @@ class TestOthers:
         assert [int(t) - offset for t in trace.host_slices["start"]] == [0, -5500]
         assert load(x(ts=2e6)).host_slices["start"][0] == 2 * 10**9
 
-    def test_times_that_the_shift_moves_out_of_range_are_lost(self, load: Callable[..., Trace]) -> None:
-        trace = load(x(ph="i", ts=-5), x(ph="i", ts=2**63 // 1000 - 10))
-        assert len(trace.instants) == 1
-        assert trace.imports[0].lost == 1
+    @pytest.mark.parametrize(
+        ("event", "table"),
+        [(x(dur=0), "host_slices"), (x(ph="B"), "host_slices"), (x(ph="i"), "instants"), (x(ph="s", id=1), "flows"),
+         (x(ph="C", args={"v": 1}), "counters")],
+    )  # fmt: skip
+    def test_times_that_are_beyond_64_bits_after_the_shift_are_lost(
+        self, load: Callable[..., Trace], event: Event, table: str
+    ) -> None:
+        latest = (2**63 - 1 - 10**15) // 1000
+        trace = load(x(ts=0, dur=0), *(event | {"ts": ts} for ts in (latest, latest + 1)))
+        rows = [*trace.table(table), *trace.unknown(table)]
+        time = "start" if table == "host_slices" else "time"
+        assert trace.processes[0].info["time_offset_ns"] == 10**15
+        assert max(row[time] for row in rows) == 10**15 + latest * 1000
+        assert [(why, t.count) for a in trace.imports[0].accounts for why, t in a.lost.items()] == [
+            ("the time is beyond 64 bits", 1)
+        ]
 
 
 class TestTruncation:
@@ -431,3 +444,16 @@ def test_events_may_be_behind_anything(tmp_path: Path, suffix: str) -> None:
     path.write_bytes(gzip.compress(text) if suffix.endswith("gz") else text)
 
     assert len(cutrace.load(path).host_slices) == 1
+
+
+def test_top_level_values_that_are_too_large_or_too_deep_are_left_out(tmp_path: Path) -> None:
+    largest, larger = (json.dumps("x" * (size - 2)) for size in (1 << 20, (1 << 20) + 1))
+    deep = "[" * 257 + "]" * 257
+    path = tmp_path / "a.json"
+    path.write_text(f'{{"a":{larger},"b":{largest},"c":{deep},"traceEvents":[{json.dumps(x())}],"d":{larger},"e":5}}')
+    trace = cutrace.load(path)
+
+    assert trace.processes[0].info["trace_metadata"] == {"b": json.loads(largest), "e": 5}
+    left = {a.what: {why: t.count for why, t in a.left.items()} for a in trace.imports[0].accounts if a.left}
+    assert left == {f"top-level value {key}": {"larger than 1 MiB or nested too deeply": 1} for key in "acd"}
+    assert len(trace.host_slices) == 1

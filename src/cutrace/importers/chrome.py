@@ -110,7 +110,8 @@ def read(
         if 0 < len(text) <= _LARGEST_VALUE:
             others[key] = value_of(text)
         else:
-            out.left(f"top-level value {key}", 1, why="larger than 1 MiB")
+            why = "larger than 1 MiB or nested too deeply"
+            out.left(f"top-level value {key}", 1, why=why)
     of_cutrace = others.pop(OWN, None) is not None
     if of_cutrace:
         out.note(WITHOUT_CAPTURE)
