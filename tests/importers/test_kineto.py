@@ -480,7 +480,11 @@ class TestRecords:
         names = ("driver_version", "runtime_version", "cupti_version")
         assert [info[name] for name in names] == [12080, 12040, 24]
 
-    @pytest.mark.parametrize(("base", "wall"), [(None, None), (1_700_000_000_000_000_000, 1_700_000_002_000_000_000)])
+    @pytest.mark.parametrize(
+        ("base", "wall"),
+        [(None, None), (1_700_000_000_000_000_000, 1_700_000_002_000_000_000), (-2_000_000_000, None),
+         (-1_999_999_999, 1), (2**63 - 1 - 2_000_000_000, 2**63 - 1), (2**63 - 2_000_000_000, None)],
+    )  # fmt: skip
     def test_the_wall_clock_is_that_of_the_file(self, load: Callable[..., Trace], base: int, wall: int) -> None:
         others = {} if base is None else {"baseTimeNanoseconds": base}
         trace = load(changed(CALL, ts=2e6), **others)
@@ -520,6 +524,21 @@ class TestRecords:
         trace = load(CALL, overhead | {"name": "Buffer Flush"}, overhead | {"name": "Something new"})
         assert trace.overheads[["kind", "thread"]].tolist() == [(1 << 16, 3)]
         assert trace.strings.take(trace.host_slices["name"]).tolist() == ["Something new"]
+
+    def test_process_ids_stand_for_gpus_if_cutrace_wrote_their_owners(self, load: Callable[..., Trace]) -> None:
+        owners = [
+            5, {"process": 12}, {"pid": "x", "process": 12}, {"pid": 2, "process": None},
+            {"pid": 1, "process": 12, "device": 0}, {"pid": -2, "process": "b"},
+        ]  # fmt: skip
+        overhead = changed(CALL, cat="overhead", name="Buffer Flush")
+        kernels = [changed(KERNEL, pid=pid, args={"correlation": n}) for n, pid in enumerate((0, 1, 2, "x", 10))]
+        overheads = [changed(overhead, pid=pid, tid=n) for n, pid in enumerate((-1, -2, 1, 10, 12, "b"))]
+        trace = load(CALL, *kernels, *overheads, cutrace={"gpus": owners})
+        names = {p.index: p.info.get("source_pid", p.pid) for p in trace.processes}
+        of_kernels = {n: names[process] for process, n in trace.kernels[["process", "correlation"]].tolist()}
+        of_overheads = {n: names[process] for process, n in trace.overheads[["process", "thread"]].tolist()}
+        assert of_kernels == {0: 10, 1: 12, 2: 10, 3: 10, 4: 10}
+        assert of_overheads == {0: 10, 1: "b", 2: 12, 3: 10, 4: 12, 5: "b"}
 
     def test_what_is_not_known_is_generic(self, load: Callable[..., Trace]) -> None:
         trace = load(CALL, changed(CALL, cat="mtia_runtime", args={"odd": [1]}), changed(CALL, ph="Q"))

@@ -153,12 +153,15 @@ def test_a_table_without_the_column_of_ends_has_unknown_ends(tmp_path: Path) -> 
         tmp_path / "a.sqlite", ["f"],
         CUPTI_ACTIVITY_KIND_KERNEL=[row],
         CUPTI_ACTIVITY_KIND_MEMSET=[row | {"end": 30, "bytes": 4}, row | {"end": None, "bytes": 4}],
+        CUPTI_ACTIVITY_KIND_MEMCPY=[row | {"end": None, "bytes": 4, "copyKind": 1, "srcKind": 0, "dstKind": 2}] * 2,
     )  # fmt: skip
     trace = cutrace.load(path)
 
     assert trace.unknown("kernels")[["start", "end"]].tolist() == [(10**9 - 500, 0)]
     assert trace.memsets["end"].tolist() == [10**9 + 30]
+    assert not trace.count("memcpys")
     assert account(trace, "CUPTI_ACTIVITY_KIND_MEMSET").lost["no end"].count == 1
+    assert account(trace, "CUPTI_ACTIVITY_KIND_MEMCPY").lost["no end"].count == 2
 
 
 def test_events_before_the_session_move_all_times_by_whole_seconds(tmp_path: Path) -> None:
