@@ -3,6 +3,7 @@ that write the files of a recorded process."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -144,23 +145,82 @@ def test_a_signal_that_another_thread_takes_reaches_the_command(tmp_path):
     assert (done.returncode, done.stdout) == (0, f"{128 + signal.SIGTERM}\n"), done.stderr
 
 
-def test_a_signal_that_comes_too_late_for_the_command_does_not_end_the_recording(tmp_path):
-    recorder = subprocess.Popen(
-        [sys.executable, "-m", "cutrace", "record", "--", "sh", "-c", "echo $$; read line"],
-        cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+def test_a_command_of_another_user_gets_no_signal_and_is_recorded(tmp_path, monkeypatch):
+    """sudo, for example."""
+    code = f"capture(); os.kill({os.getpid()}, signal.SIGTERM); import time; time.sleep(0.5)"
+    monkeypatch.setattr(os, "kill", refuse)
+    recording = record(tmp_path, recorded(f"import signal; {code}"))
+    assert (recording.status, recording.processes) == (0, 1)
+
+
+def refuse(pid: int, number: int) -> None:
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+# The command has ended when its status is decoded.
+LATE_SIGNAL = """
+import os, signal, sys
+from cutrace import cli
+decoded = os.waitstatus_to_exitcode
+def late(status):
+    os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+    return decoded(status)
+os.waitstatus_to_exitcode = late
+cli.main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR2"])
+def test_a_signal_that_comes_too_late_for_the_command_does_not_end_the_recording(tmp_path, number):
+    """timeout sends SIGTERM twice, and users press Ctrl-C twice."""
+    done = subprocess.run(
+        [sys.executable, "-c", LATE_SIGNAL, number, "record", "--", *recorded("capture(); os._exit(3)")],
+        cwd=tmp_path, capture_output=True, text=True, timeout=50,
     )  # fmt: skip
-    assert recorder.stdin is not None
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.startswith("cutrace: run.bin: 1 process")
+    assert names(tmp_path) == ["run.bin"]
+
+
+LATER_SIGNAL = """
+import os, signal, sys
+import cutrace.cli.record as module
+from cutrace import cli
+summarize = module.summarize
+def late(recording):
+    os.kill(os.getpid(), signal.SIGINT)
+    summarize(recording)
+module.summarize = late
+cli.main(sys.argv[1:])
+"""
+
+
+def test_a_signal_during_the_summary_leaves_the_status_of_the_command(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LATER_SIGNAL, "record", "--", *recorded("capture(); os._exit(3)")],
+        cwd=tmp_path, capture_output=True, text=True, timeout=50,
+    )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.startswith("cutrace: run.bin: 1 process")
+
+
+def test_a_recording_that_was_stopped_for_a_while_goes_on(tmp_path):
+    """Ctrl-Z and fg."""
+    code = "capture(); print(flush=True); os.read(0, 1); os._exit(3)"
+    recorder = subprocess.Popen(
+        [sys.executable, "-m", "cutrace", "record", "--", *recorded(code)],
+        cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
     assert recorder.stdout is not None
-    command = Path("/proc", recorder.stdout.readline().strip(), "stat")
-    recorder.send_signal(signal.SIGSTOP)
-    recorder.stdin.close()
-    deadline = time.monotonic() + 30
-    while command.read_text().rpartition(")")[2].split()[0] != "Z" and time.monotonic() < deadline:
-        time.sleep(0.01)
-    recorder.send_signal(signal.SIGUSR2)
-    recorder.send_signal(signal.SIGCONT)
-    recorder.stdout.read()
-    assert recorder.wait(30) == 1  # the status of the shell's read at the end of the input
+    assert recorder.stdout.readline() == "\n"
+    for _ in range(3):
+        recorder.send_signal(signal.SIGSTOP)
+        time.sleep(0.3)  # longer than the wait for a signal
+        recorder.send_signal(signal.SIGCONT)
+        time.sleep(0.05)
+    _, said = recorder.communicate(timeout=30)
+    assert recorder.returncode == 3, said
+    assert said.startswith("cutrace: run.bin: 1 process")
 
 
 def test_handlers_of_signals_are_as_before(tmp_path):

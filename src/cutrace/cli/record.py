@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..collect import Recording, annotate, environment
-from ..collect.command import record_command
+from ..collect.command import HELD, collected, record_command
 from ..collect.join import output_name
 from ..collect.options import KINDS, Options, completed
 from ..outputs import size_of
@@ -76,7 +76,15 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
     output = output_name(output)
     check_name(output)
     warn_of_others()
-    recording = record_command(command, output, chosen)
+    # The status of the command is returned even when Ctrl-C was pressed twice.
+    with collected(HELD):
+        recording = record_command(command, output, chosen)
+        _report(recording, output, chosen)
+    return recording.status
+
+
+def _report(recording: Recording, output: Path, chosen: Options) -> None:
+    """Print what was recorded, or why nothing was."""
     for pid in recording.running:
         say(f"process {pid} still runs: {output} has what it had written by now")
     if recording.trouble:
@@ -87,7 +95,7 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
                 "the command made no CUDA or NVTX call that could be seen: there are only samples"
             )
         summarize(recording)
-        return recording.status
+        return
     left = ""
     if output.exists():
         left = f" {output} is from an earlier run."
@@ -100,7 +108,6 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
             f"nothing was recorded: the command made no CUDA or NVTX call that could be seen.{left} "
             "`cutrace doctor` checks this machine."
         )
-    return recording.status
 
 
 def check_name(output: Path) -> None:

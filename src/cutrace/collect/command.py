@@ -23,13 +23,11 @@ _FORWARDED = {
     for name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)  # other systems lack some
 }
-#: Signals that only the command uses.
-_OF_COMMAND = {
-    getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)
-}
-_SIGNALS = _FORWARDED | {
-    getattr(signal, "SIGCHLD", signal.SIGINT)
-}  # Windows has no SIGCHLD and records nothing
+#: Signals that end no recording. SIGQUIT (Ctrl-\\) ends one whose command has ended.
+HELD = _FORWARDED - {getattr(signal, "SIGQUIT", None)}
+# Windows has no SIGCHLD and records nothing.
+_OF_CHILDREN = getattr(signal, "SIGCHLD", signal.SIGINT)
+_SIGNALS = _FORWARDED | {_OF_CHILDREN}
 _SI_KERNEL = 0x80
 #: Seconds between two checks for the end of the command. Another thread may have taken its signal.
 _LONGEST_WAIT = 0.2
@@ -47,8 +45,8 @@ def record_command(
     ``run.bin`` in the same folder.
 
     The command gets this process's environment with ``variables`` and the injection variables added. Signals to this
-    process are forwarded to the command. If only the newest rows are kept, SIGUSR2 goes to the recorded processes
-    instead and each writes a dump. Call it from the main thread.
+    process are forwarded to the command. Signals after its end are dropped, except for SIGQUIT. If only the newest rows
+    are kept, SIGUSR2 goes to the recorded processes instead and each writes a dump. Call it from the main thread.
 
     Raises :class:`CutraceError` before the command runs when it is not found, the output cannot be written or counters
     cannot be sampled. Raises it after the command when the files cannot be joined or converted; the message then names
@@ -56,8 +54,9 @@ def record_command(
     """
     executable = find_command(command[0])
     to = Destination.at(output, options)
-    # A signal that arrives after the command's end must not end the recording before its capture is complete.
-    with _collected(_OF_COMMAND):
+    # A signal that arrives after the command's end must not end the recording before its capture is complete. Programs
+    # such as timeout send a signal twice, and users press Ctrl-C twice.
+    with collected(HELD):
         try:
             environ = {
                 **os.environ,
@@ -144,7 +143,11 @@ def _run(
     :param meanwhile: called several times a second. When it raises :class:`CutraceError`, the command runs on.
     """
     # Threads of libraries such as NumPy do not block signals and take some of them.
-    with signals_blocked(_SIGNALS) as before, _collected(_FORWARDED) as taken:
+    with (
+        signals_blocked(_SIGNALS) as before,
+        collected(_FORWARDED) as taken,
+        _ticks(),
+    ):
         try:
             # The command must not inherit the signals that are blocked here or ignored by Python.
             defaults = [signal.SIGPIPE, signal.SIGXFSZ]
@@ -168,9 +171,9 @@ def _run(
                 if code >= 0:
                     return code
                 return 128 - code
-            received = signal.sigtimedwait(_SIGNALS, _LONGEST_WAIT)
+            received = signal.sigwaitinfo(_SIGNALS)
             # The terminal sends its signals (Ctrl-C) to the command as well.
-            if received is not None and received.si_code != _SI_KERNEL:
+            if received.si_code != _SI_KERNEL:
                 taken.append(received.si_signo)
             while taken:
                 _pass_on(taken.pop(0), pid, dumping)
@@ -178,15 +181,38 @@ def _run(
                 meanwhile()
 
 
+@contextmanager
+def _ticks() -> Iterator[None]:
+    """Send this thread a signal several times a second. Python's sigtimedwait returns a random signal when it was
+    interrupted (Ctrl-Z) and its time is over, so the wait has no time limit of its own."""
+    waiting = threading.get_ident()
+    over = threading.Event()
+
+    def tick() -> None:
+        while not over.wait(_LONGEST_WAIT):
+            signal.pthread_kill(waiting, _OF_CHILDREN)
+
+    clock = threading.Thread(target=tick, daemon=True)
+    clock.start()
+    try:
+        yield
+    finally:
+        over.set()
+        clock.join()
+
+
 def _pass_on(number: int, pid: int, dumping: Path | None) -> None:
     if number == signal.SIGUSR2 and dumping is not None:
         _ask_for_dumps(dumping)
     elif number != signal.SIGCHLD:
-        os.kill(pid, number)
+        with suppress(
+            PermissionError
+        ):  # the command runs as another user, as with sudo
+            os.kill(pid, number)
 
 
 @contextmanager
-def _collected(signals: Iterable[int]) -> Iterator[list[int]]:
+def collected(signals: Iterable[int]) -> Iterator[list[int]]:
     """Append signals to a list, which it yields. Signals that are ignored or handled in C are left alone, and so are
     all signals outside of the main thread, because only the main thread can set handlers."""
     taken: list[int] = []
