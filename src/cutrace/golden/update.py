@@ -16,7 +16,6 @@ from .model import (
     Codes,
     Count,
     Entry,
-    Interval,
     Observed,
     Parts,
     Span,
@@ -25,7 +24,6 @@ from .model import (
     Verdict,
     absent,
     alternatives,
-    amount,
     copy_metric,
     ordered,
     scoped,
@@ -380,49 +378,21 @@ def _all_codes(seen: Sequence[Codes]) -> Codes:
 
 def _between(counts: Sequence[Count]) -> Count:
     """The lowest and the highest of several counts, one number if they are equal."""
-    every = _all_alternatives(counts)
-    if len(every) == 1:
-        return every[0]
-    return (every[0], every[-1])
-
-
-def _either(*counts: Count) -> Count:
-    """All of several counts as alternatives, one number if they are equal."""
-    every = _all_alternatives(counts)
-    if len(every) == 1:
-        return every[0]
-    return tuple(every)
-
-
-def _all_alternatives(counts: Sequence[Count]) -> list[int]:
     every: set[int] = set()
     for count in counts:
         every.update(alternatives(count))
-    return sorted(every)
+    if len(every) == 1:
+        return every.pop()
+    return (min(every), max(every))
 
 
-def _widened(before: Stored, after: Stored) -> Stored:
-    """The old value with the new one as an alternative, or the range that covers both."""
-    if isinstance(before, Span) and isinstance(after, Span):
-        least = min(before.min, after.min)
-        most = max(before.max, after.max)
-        return Span(least, most)
-    whole = Interval | Span | Codes
-    if isinstance(before, whole) or isinstance(after, whole):
-        return after
-    if isinstance(before, dict) and isinstance(after, dict):
-        parts: Parts = {}
-        for name in sorted({**before, **after}):
-            parts[name] = _either(before.get(name, 0), after.get(name, 0))
-        return parts
-    return _either(_without_names(before), _without_names(after))
-
-
-def _without_names(value: Count | Parts) -> Count:
-    """The count itself. Counts by name become their sum, because they cannot be alternatives of a number."""
-    if isinstance(value, dict):
-        return amount(value) or 0
-    return value
+def _widened(before: Stored, after: Stored) -> Span:
+    """The range that covers two ranges of a state."""
+    assert isinstance(before, Span)
+    assert isinstance(after, Span)
+    least = min(before.min, after.min)
+    most = max(before.max, after.max)
+    return Span(least, most)
 
 
 def _names(regions: Mapping[str, Values]) -> list[str]:
