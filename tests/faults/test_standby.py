@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -466,6 +467,7 @@ def test_a_condition_dumps_the_newest_rows(arm: Arm) -> None:
 
 
 def test_ps_shows_what_each_process_does(arm: Arm, monkeypatch: pytest.MonkeyPatch) -> None:
+    began = time.time()
     program = arm()
 
     def listed() -> tuple[str, dict[str, object]]:
@@ -474,15 +476,24 @@ def test_ps_shows_what_each_process_does(arm: Arm, monkeypatch: pytest.MonkeyPat
         text = [line for line in run("ps", cwd=program.folder).stdout.splitlines() if f"  {program.pid}  " in line]
         return text[0], processes[program.pid]
 
+    def lasted(row: str) -> float:
+        """The seconds of the only duration in a row."""
+        (found,) = re.findall(r"([0-9.]+) (us|ms|s)\b", row)
+        return float(found[0]) * {"us": 1e-6, "ms": 1e-3, "s": 1}[found[1]]
+
     text, about = listed()
-    assert "asleep" in text
+    for_s, _, state = text.partition("  used  ")
+    assert state.startswith("asleep")
+    assert 0 < lasted(for_s) <= time.time() - began
     assert (about["state"], about["cuda"], about["recorded_by"], about["rows"]) == ("asleep", True, None, 0)
     assert sys.executable in about["command"]  # type: ignore[operator]
     with cutrace.attach(program.pid, program.folder / "run.bin"):
         program.launch(5000)
         eventually(lambda: the_only_process().rows > 1000)
         text, about = listed()
-        assert f"recorded by process {os.getpid()} for " in text
+        _, _, state = text.partition(f"  recorded by process {os.getpid()} for ")
+        for_s, _, _ = state.partition(", ")
+        assert 0 <= lasted(for_s) <= time.time() - began
         assert about["bytes"] > about["rows"]  # type: ignore[operator]
         assert (about["state"], about["recorded_by"], about["attached_pid"]) == ("recording", "attach", os.getpid())
     assert the_only_process().state == "asleep"

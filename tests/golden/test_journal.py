@@ -17,6 +17,17 @@ def append_all(path: Path, changes: Sequence[Change]) -> None:
         append(path, one)
 
 
+def test_an_update_continues_the_journal_of_its_commit_alone(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    first, second, third = (change(tmp_path / "golden", f"{MODULE}::test[{number}]") for number in range(3))
+    for one in (first, second):
+        Journal(path, "one").add(one)
+    assert taken_up(path, "one").changes == (first, second)
+    Journal(path, "two").add(third)
+    assert taken_up(path, "one").other_commit == "two"
+    assert taken_up(path, "two").changes == (third,)
+
+
 def test_lines_of_several_writers_do_not_mix(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal", "commit")
     journal.begin()

@@ -64,6 +64,8 @@ SOURCE = """
     @pytest.mark.gpu
     class TestMarked:
         def test_marked(self): ...
+
+    TestAssigned = made_by_a_function()
 """
 THERE = [
     "test_plain",
@@ -88,6 +90,9 @@ THERE = [
     "TestMade_param_0_{n=1}::test_made",
     "TestMeta::test_of_the_metaclass",
     "TestMarked::test_marked",
+    "TestMarked",  # a function became a class
+    "TestAssigned::test_of_the_function",
+    "Shared::test_of_another_file",
 ]
 GONE = {
     "test_renamed": "test_renamed",

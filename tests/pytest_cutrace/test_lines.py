@@ -150,6 +150,20 @@ def test_a_limit_has_the_lines_of_all_that_counts(lines: Lines) -> None:
     ]
 
 
+def test_a_limit_adds_no_lines_to_those_of_golden_values(lines: Lines) -> None:
+    program = """
+        @pytest.mark.gpu_limit(kernel_launches=1)
+        def test_add():
+            fakegpu.launch("softmax")
+            if os.environ.get("ADD"):
+                fakegpu.launch("cast")  # cast
+    """
+    done = lines.changed("kernel", program=program)
+    rows = [(row.metric, row.rule) for row in done.case("test_add").failed_rows]
+    assert rows == [("kernel_launches", "exact"), ("kernel_launches", "limit")]
+    assert added(done) == [("+ cast", [(f"{lines.line('test_it.py', 'cast')} in test_add", "", 1)])]
+
+
 def test_memory_in_use_has_the_lines_of_allocations_with_their_bytes(lines: Lines) -> None:
     program = """
         @pytest.mark.gpu_limit(peak_memory="1 MiB")

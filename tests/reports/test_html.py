@@ -157,16 +157,22 @@ def test_a_breakdown_stands_in_the_row_of_its_total():
 def test_updates_better_tests_and_environments_are_told_apart():
     changed = Row("sync_calls", "", 1, 2, "exact", Verdict.CHANGED, True, "+ cudaStreamSynchronize", True)
     less = Row("sync_calls", "", 2, 1, "exact", Verdict.BETTER, True)
-    page = Page(html(report(
+    made = html(report(
         Case("a::updated", state=State.UPDATED, rows=(changed,)),
         Case("a::better", state=State.GATED, rows=(less,), gpu="NVIDIA H200", environment="sm_90", recorded_on="CUDA"),
         Case("a::other", state=State.UNVERIFIED, reason="no golden for sm_80", gpu="NVIDIA A100", environment="sm_80"),
         Case("a::once", state=State.UNCONFIRMED),
-    )))  # fmt: skip
+    ))  # fmt: skip
+    page = Page(made)
     assert [page.case(n)["nodeid"] for n in range(4)] == ["a::other", "a::once", "a::updated", "a::better"]
     assert "failed 1" not in page.words
     assert "better 1" in page.words
-    assert "updated: sync_calls 1 → 2 (+ cudaStreamSynchronize)" in page.words
+    assert re.findall(r"<span class=drift>([^<]*)</span>", made) == [
+        "no golden for sm_80",
+        "recorded from one run; `pytest --cutrace-update` again confirms",
+        "updated: sync_calls 1 → 2 (+ cudaStreamSynchronize)",
+        "better: sync_calls 2 → 1",
+    ]
     assert "sm_80 · a" in page.words
     assert page.case(1)["reason"].startswith("recorded from one run")
     [row] = page.case(2)["tables"][0]["rows"]
