@@ -15,6 +15,7 @@ import click
 import numpy as np
 import pytest
 
+from captures import Capture
 from cutrace.cli import MOVED, VERBS, cli, main
 from cutrace.runbin import Writer
 from support import cutrace, on_a_terminal, rows, small_capture
@@ -504,3 +505,16 @@ def test_colours_are_for_terminals_that_want_them():
         shown = on_a_terminal("fly", status=2, **{"TERM": "xterm", **variables})
         assert ("\x1b[" in shown) is coloured
         assert "No such command 'fly'" in shown
+
+
+@pytest.mark.parametrize(
+    "arguments", [("slice", "-o", "b.bin", "--nvtx", "no"), ("stats", "--report", "step_sum", "--name", "no")]
+)
+def test_names_in_errors_do_not_control_a_terminal(tmp_path, arguments):
+    with Capture(tmp_path / "a.bin") as c:
+        c.push_pop("\x1b[31mred\nrow\x07\u202e", 10, 20)
+    verb, *options = arguments
+    shown = on_a_terminal(verb, "a.bin", *options, status=2, cwd=tmp_path, NO_COLOR="1")
+    assert "\ufffd[31mred\ufffdrow\ufffd\ufffd" in shown
+    assert "\x1b" not in shown
+    assert shown.count("\n") == 1

@@ -152,7 +152,7 @@ def test_a_folder_that_cannot_be_written_is_named_and_the_others_are_written(roo
     (tmp_path / "file").touch()
     closed = replace(change(root), path=tmp_path / "file" / "a.toml")
     too_long = replace(change(root), path=tmp_path / ("x" * 300) / "a.toml")
-    with pytest.raises(CutraceError, match=r"(?s)cannot .*file/a\.toml.*\n.*xxx/a\.toml"):
+    with pytest.raises(CutraceError, match=r"cannot .*file/a\.toml.*; .*xxx/a\.toml"):
         write_changes([closed, too_long, change(root, OTHER)])
     assert golden_path(root, OTHER).is_file()
 

@@ -19,6 +19,7 @@ from .. import plugins
 from ..errors import CutraceError
 from ..outputs import no_room
 from ..plugins import Verb
+from ..units import printable
 from .options import Group, shown
 
 #: The verbs of the core, each with its line in --help. A verb is the function of its name in the module of its name.
@@ -146,7 +147,9 @@ def status_of(arguments: list[str] | None) -> int:
     def complain(message: object, *_: object, **__: object) -> int:
         head = click.style("cutrace:", fg="red")
         with suppress(OSError):  # stderr is full or closed
-            click.echo(f"{head} {shown(str(message))}", err=True, color=color)
+            # A name in a capture can have any characters.
+            sentence = printable(shown(str(message)))
+            click.echo(f"{head} {sentence}", err=True, color=color)
         return 2
 
     with warnings.catch_warnings():
@@ -157,7 +160,8 @@ def status_of(arguments: list[str] | None) -> int:
             )
             return status or 0
         except click.UsageError as error:
-            message = error.format_message()
+            # Click puts choices on lines of their own.
+            message = " ".join(error.format_message().split())
             if not message.endswith((".", "?")):
                 message += "."
             path = "cutrace"

@@ -86,7 +86,7 @@ def write_changes(changes: Iterable[Change]) -> tuple[Path, ...]:
         except CutraceError as error:  # noqa: PERF203
             errors.append(str(error))
     if errors:
-        raise CutraceError("\n".join(errors))
+        raise CutraceError("; ".join(errors))
     return tuple(written)
 
 
