@@ -86,12 +86,14 @@ class Conditions:
 class Cut:
     """The result of :func:`cutrace.slice`: ``rows`` of ``total`` events, and ``sentences`` that describe the
     conditions. With a condition on ranges, ``coverage`` says how much of the GPU time of the whole trace has a range.
+    ``missing`` are sentences on the losses of the whole trace.
     """
 
     rows: int
     total: int
     sentences: tuple[str, ...]
     coverage: str | None = None
+    missing: tuple[str, ...] = ()
 
 
 @checked
@@ -125,13 +127,14 @@ def cut(
         if conditions.nvtx:
             options = StatsOptions(ranges=conditions.ranges)
             covered = coverage(RANGE_SHARES.of(trace, options))
+        missing = tuple(trace.told_losses.sentences())
         if exporter.name == "capture":
             # The temporary file of other formats is the result here.
             rows = write_capture(trace, destination, selection, notes=notes)
-            return Cut(rows, total, sentences, covered)
+            return Cut(rows, total, sentences, covered, missing)
         with selected(trace, selection, notes) as part:
             convert(part, destination, request)
-            return Cut(_events(part), total, sentences, covered)
+            return Cut(_events(part), total, sentences, covered, missing)
 
 
 def _events(trace: Trace) -> int:

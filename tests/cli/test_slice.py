@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 import cutrace
-from captures import training_steps
+from captures import Capture, training_steps
 from support import cutrace as run
 
 
@@ -24,6 +26,22 @@ def test_the_share_of_ranges_is_that_of_the_whole_trace(tmp_path):
     training_steps(tmp_path / "run.bin", steps=3)
     done = run("slice", "run.bin", "-o", "s.bin", "--nvtx", "step 1", cwd=tmp_path)
     assert "cutrace: in the whole trace, GPU time by range: " in done.stderr
+
+
+@pytest.mark.parametrize("name", ["s.bin", "s.folded", "kernels.csv"])
+def test_losses_are_told_unless_quiet(tmp_path, name):
+    with Capture(tmp_path / "run.bin") as c:
+        c.kernel(c.launch("k"), 10, 20)
+        c.loss(1, 777)
+    done = run("slice", "run.bin", "-o", name, cwd=tmp_path)
+    assert done.stderr.splitlines()[1:] == ["cutrace: 777 records that CUPTI dropped because it had no buffer"]
+    assert run("slice", "run.bin", "-o", name, "-q", cwd=tmp_path).stderr == ""
+
+
+def test_a_flame_graph_of_a_slice_says_how_much_of_its_time_has_a_range(tmp_path):
+    training_steps(tmp_path / "run.bin", steps=3)
+    done = run("slice", "run.bin", "-o", "s.folded", "--end", "50us", cwd=tmp_path)
+    assert "cutrace: GPU time by range: " in done.stderr
 
 
 def test_conditions_may_be_repeated_and_tables_listed(tmp_path):

@@ -95,9 +95,9 @@ def slice(
     from ..exporters.base import Request
     from ..slicing import Conditions, cut
 
-    request = Request(
-        **{name: given.pop(name) for name in ("format", "compress", "table")}
-    )
+    said: list[str] = []
+    form = {name: given.pop(name) for name in ("format", "compress", "table")}
+    request = Request(**form, say=said.append)
     given["tables"] = parse_words(tables or "")
     given["without"] = parse_words(without or "")
     conditions = Conditions(**given)
@@ -108,3 +108,4 @@ def slice(
         say_written(output, f"{done.rows:,} of {done.total:,} rows{sentences}")
         if done.coverage:
             say(f"in the whole trace, {done.coverage}")
+        say(*said, *done.missing)

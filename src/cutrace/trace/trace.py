@@ -328,14 +328,18 @@ class Trace(TraceTables):
             if unknown.get(name):
                 still_open = never_ended(name, self.unknown(name))
                 lasting[name] = int(still_open.sum())
+        return replace(self.told_losses, unknown=unknown, never_ended=lasting)
+
+    @property
+    def told_losses(self) -> Quality:
+        """The :attr:`quality` without the count of rows without known times, so that no block is read."""
         incomplete = [p.index for p in self.processes if not p.complete]
         return Quality(
-            unknown=unknown,
+            unknown={},
             losses=self.named_losses,
             damage=self._reader.damage,
             incomplete=tuple(incomplete),
             notes=self.notes,
-            never_ended=lasting,
         )
 
     @cached_property
