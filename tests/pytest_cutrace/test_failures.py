@@ -176,6 +176,21 @@ def test_repetitions_of_a_test_are_updated_by_its_own_id(recorded: Suite) -> Non
     assert block(done)[-1].endswith("pytest --cutrace-update test_it.py::test_other")
 
 
+def test_another_error_in_a_rerun_has_its_traceback(recorded: Suite) -> None:
+    recorded.write("conftest.py", """
+        @pytest.hookimpl(wrapper=True, tryfirst=True)
+        def pytest_runtest_call(item):
+            try:
+                return (yield)
+            except BaseException:
+                if item.execution_count == 2:
+                    raise RuntimeError("of a plugin")
+                raise
+    """)  # fmt: skip
+    done = recorded.run("--cutrace", "--reruns=1", "-k", "test_other", plugins=("rerunfailures",), CAUSES="cast")
+    assert done.output.count('raise RuntimeError("of a plugin")') == 1
+
+
 def test_a_failure_is_at_the_line_of_its_test(recorded: Suite) -> None:
     done = recorded.run("--cutrace", "--tb=line", "-k", "test_other", CAUSES="cast")
     lines = (recorded.folder / "test_it.py").read_text().splitlines()

@@ -7,6 +7,7 @@ import signal
 import time
 import xml.etree.ElementTree as ElementTree
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 
 import pytest
 
@@ -333,6 +334,17 @@ def test_reports(suite: Suite) -> None:
     assert "axpy" in page
     assert "1 traced" in (suite.folder / "out/summary.md").read_text()
     assert "report  .cutrace/report.html" in done.output
+
+
+def test_a_report_has_the_times_of_its_session(suite: Suite) -> None:
+    suite.write("test_a.py", "def test_it():\n    pass\n")
+    before = time.time()
+    report = suite.run("--cutrace").report
+    after = time.time()
+    assert report
+    # The start is in whole seconds.
+    assert before - 1 < datetime.fromisoformat(report.started).timestamp() <= after
+    assert 0 < report.duration_s <= after - before
 
 
 def test_a_report_links_to_artifacts_from_its_own_folder(suite: Suite) -> None:
