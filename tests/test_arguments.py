@@ -22,6 +22,7 @@ WRONG = {
     "cutrace.load(5)": NO_PATHS,
     "cutrace.load(['run.bin', 5])": NO_PATHS,
     "cutrace.load('run.bin\\0')": NO_PATHS,
+    "cutrace.load(Path('run.bin\\0'))": NO_PATHS,
     "cutrace.load(open('run.bin', 'rb'))": "give a list of paths",
     "cutrace.load(iter(['run.bin', None]))": "source=['run.bin', None] is not possible: give a list of paths",
     "cutrace.load('')": "the name of a file is empty: name a capture",
@@ -95,7 +96,7 @@ def folder(tmp_path_factory):
 
 
 def _use(expression: str, trace: cutrace.Trace) -> None:
-    used = eval(expression, {"cutrace": cutrace, "Conditions": Conditions, "trace": trace})
+    used = eval(expression, {"cutrace": cutrace, "Conditions": Conditions, "Path": Path, "trace": trace})
     if isinstance(used, Iterator):
         next(used)
 

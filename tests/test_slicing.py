@@ -479,6 +479,8 @@ def capture_of_tests_with_ranges(path: Path) -> Path:
             c.push_pop("part", start, stop, thread=7)
     with Capture(path.with_suffix(".1"), pid=200, parent_pid=1) as c:
         c.push_pop("part", 1500, 1800, thread=7)
+        c.api("cudaLaunchKernel", 1600, 1610, correlation=1, thread=7)
+        c.kernel(c.launch("k"), 1700, 1710, correlation=1)
     return join(path, [path.with_suffix(".0"), path.with_suffix(".1")])
 
 
@@ -489,17 +491,32 @@ def test_a_range_of_a_test_is_what_lies_in_both(tmp_path, test, by):
     tests = {"t.py::a": (1000, 2001), "t.py::b": (3000, 4001)}
     windows = [times for name, times in tests.items() if test in ([name], ["t.py::*"])]
     with load(path) as trace:
-        ranges = [r for r in rows(trace, "nvtx_ranges") if r["process"] == 0]
+        ranges = rows(trace, "nvtx_ranges")
         expected = [
             kernel
             for kernel in rows(trace, "kernels")
-            for call in [outermost(trace)[0, kernel["correlation"]]]
+            for call in [outermost(trace)[kernel["process"], kernel["correlation"]]]
             if any(start <= call["start"] - ORIGIN < stop for start, stop in windows)
-            and any(r["start"] <= call["start"] < r["end"] for r in ranges)
+            and any(r["process"] == kernel["process"] and r["start"] <= call["start"] < r["end"] for r in ranges)
             and (by == "adopted" or call["thread"] == 7)
         ]
     assert expected
     same(sliced(path, tmp_path, test=test, nvtx=["part"], ranges=by), "kernels", expected)
+
+
+def test_a_range_counts_inside_the_tests_of_its_own_process(tmp_path):
+    paths = []
+    for pid, start in ((100, 1000), (200, 3000)):
+        with Capture(tmp_path / f"{pid}.bin", pid=pid) as c:
+            c.mark(begin("test", "t"), start, source=1)
+            c.mark(end("test", "t"), start + 1000, source=1)
+            c.push_pop("part", 500, 5000)
+            for correlation, time in enumerate((1500, 3500), 1):
+                c.api("cudaLaunchKernel", time, time + 10, correlation=correlation)
+                c.kernel(c.launch("k"), time + 20, time + 30, correlation=correlation)
+        paths.append(c.path)
+    found = sliced(join(tmp_path / "both.bin", paths), tmp_path, test=["t"], nvtx=["part"])
+    assert [(int(p), int(s) - ORIGIN) for p, s in found.kernels[["process", "start"]]] == [(0, 1520), (1, 3520)]
 
 
 def test_ranges_outside_of_a_test_leave_nothing_of_it(tmp_path):

@@ -23,6 +23,7 @@ REAL = {
     "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
     "TensorListMetadata<1>, std::plus<float>, float>(at::native::(anonymous namespace)::TensorListMetadata<1>, float)":
         "at::native::multi_tensor_apply_kernel",
+    "ns::{lambda(int)#1}::operator()(int) const": "ns::{lambda(int)#1}::operator()",
     "void at::native::elementwise_kernel_with_index<int, at::native::arange_cuda_out(c10::Scalar const&)::"
     "{lambda()#1}::operator()() const::{lambda(long)#1}>(int, at::native::{lambda(long)#1}, long*)":
         "at::native::elementwise_kernel_with_index",

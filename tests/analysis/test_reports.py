@@ -215,6 +215,15 @@ def test_launches_in_medians(capture):
     assert (row["short"], row["bound"]) == (1.0, 0.0)
 
 
+def test_the_time_between_windows_counts_for_streams_that_ran_before_and_after_it(tmp_path):
+    windows = [[ORIGIN, ORIGIN + 100, ORIGIN + 100], [ORIGIN + 500, ORIGIN + 900, ORIGIN + 900]]
+    with Capture(tmp_path / "a.bin", capture_range="profiler", windows=windows) as c:
+        for stream, start in ((7, 10), (7, 30), (8, 20), (8, 510), (9, 520), (9, 560)):
+            c.kernel(c.launch("k"), start, start + 10, stream=stream)
+    spans = {row["stream"]: row["span"] for row in table(tmp_path / "a.bin", "stream_sum")}
+    assert spans == {"7": 30, "8": 500 - 400, "9": 50}
+
+
 def test_traces_have_a_row_for_each_event_in_the_order_of_time(tmp_path):
     path = training_steps(tmp_path / "a.bin", steps=3)
     rows = table(path, "cuda_gpu_trace")

@@ -68,6 +68,16 @@ def test_a_file_without_the_capture_says_what_is_missing(tmp_path: Path) -> None
     assert "left out, because no event can hold them: 1 row of pc_samples" in notes
 
 
+def test_versions_are_those_of_the_first_process_that_has_them(tmp_path: Path) -> None:
+    parts = []
+    for pid, versions in enumerate(({}, {"driver_version": 12080, "cupti_version": 24}, {"driver_version": 13000}), 1):
+        with Capture(tmp_path / f"{pid}.bin", pid=pid, **versions) as c:
+            c.kernel(c.launch("k"), 0, 5)
+        parts.append(c.path)
+    found = document(captures.join(tmp_path / "run.bin", parts), tmp_path)
+    assert (found["cuda_driver_version"], found["cupti_version"]) == (12080, 24)
+
+
 class TestMadeByHand:
     def test_arguments_that_are_no_json(self, tmp_path: Path) -> None:
         path = tmp_path / "made.bin"

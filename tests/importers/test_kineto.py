@@ -480,6 +480,11 @@ class TestRecords:
         names = ("driver_version", "runtime_version", "cupti_version")
         assert [info[name] for name in names] == [12080, 12040, 24]
 
+    @pytest.mark.parametrize("gpus", [5, [5, {"pid": "gpu"}, {"process": 10}, {"pid": 3, "process": None}]])
+    def test_gpus_of_cutrace_that_it_did_not_write_are_left_out(self, load: Callable[..., Trace], gpus: Any) -> None:
+        trace = load(CALL, KERNEL, cutrace={"gpus": gpus})
+        assert (len(trace.api_calls), len(trace.kernels)) == (1, 1)
+
     @pytest.mark.parametrize(
         ("base", "wall"),
         [(None, None), (1_700_000_000_000_000_000, 1_700_000_002_000_000_000), (-2_000_000_000, None),

@@ -172,6 +172,7 @@ def test_the_first_run_of_a_body_may_differ(recorded: Suite) -> None:
     done = recorded.run("--cutrace", EXTRA="one", PROGRAM=cold)
     assert done.status == 0
     assert done.case("test_one").notes == ("the first run differed too: this is the second run",)
+    assert done.case("test_one").values["kernel_launches"] == 1
     done = recorded.run("--cutrace", EXTRA="one", PROGRAM='fakegpu.launch("x")')
     assert "this is the second run" in done.output
 

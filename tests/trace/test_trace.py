@@ -209,10 +209,16 @@ def test_tables_stay_valid_when_the_trace_is_closed(tmp_path):
 
 
 def test_a_process_is_named_after_what_runs(tmp_path):
-    with Writer(tmp_path / "a.bin", command=["/usr/bin/python3", "-u", "dir/train.py", "--fast"]):
-        pass
-    (process,) = cutrace.trace.load(tmp_path / "a.bin").processes
-    assert process.name == "python3 train.py"
+    commands = {
+        ("/usr/bin/python3", "-u", "dir/train.py", "--fast"): "python3 train.py",
+        ("/usr/bin/python3", "-c", "import train", "dir/data"): "python3",
+        ("bin/train", "dir/data"): "train",
+    }
+    for command, name in commands.items():
+        with Writer(tmp_path / "a.bin", command=list(command)):
+            pass
+        (process,) = cutrace.trace.load(tmp_path / "a.bin").processes
+        assert process.name == name
 
 
 def test_counting_what_is_missing_does_not_keep_the_blocks(tmp_path):

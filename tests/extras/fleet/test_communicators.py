@@ -239,14 +239,16 @@ def test_a_time_in_which_the_network_was_slow_is_found(tmp_path, how, shape, see
     job = TrainingJob(shape, 40, seed, slow_steps=range(12, 18))
     result = collectives(job.write(tmp_path / "job", how), tmp_path / "out")
     (sentence,) = (one for one in result.sentences if one.startswith("transfers"))
-    first, last, ratio = re.search(
-        r"from \S+:(\d\d\.\d{3}) to \S+:(\d\d\.\d{3}) UTC took (\S+) times as long", sentence
+    first, last, ratio, calls = re.search(
+        r"from \S+:(\d\d\.\d{3}) to \S+:(\d\d\.\d{3}) UTC took (\S+) times as long as usual \((\d+) calls\)", sentence
     ).groups()
     slow = [call for call in job.calls if call.slow and call.kind != "Send"]
     arrival = max(slow[0].arrivals.values()) / 1e9
     end = max(slow[-1].ends.values()) / 1e9
     assert float(last) - float(first) == pytest.approx(end - arrival, abs=0.006)
     assert float(ratio) == pytest.approx(40, rel=0.15)
+    if how == "nvtx":
+        assert int(calls) == len(slow)
 
 
 @pytest.mark.parametrize(("how", "unit"), [("nvtx", "bytes/s"), ("none", "ns")])

@@ -447,6 +447,7 @@ def test_machines_with_snapshots_can_keep_their_times(tmp_path):
     with cutrace.load(paths, clock="keep") as trace:
         assert [starts(trace, process) for process in (0, 1)] == expected
         assert trace.quality.notes == (KEPT,)
+        assert [process.info.get("notes", []) for process in trace.processes] == [[], [KEPT]]
 
 
 def test_another_clock_is_refused(tmp_path):
