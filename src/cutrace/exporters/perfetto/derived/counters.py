@@ -81,8 +81,6 @@ class CounterSet:
         most = min(len(self._numbers), Levels.MOST)
         for number, track in enumerate(tracks[:most]):
             times, values = self._values(number, until)
-            if not len(times):
-                continue
             if number not in self._tracks:
                 self._tracks[number] = len(self._descriptors.counters)
                 self._descriptors.counters.append({**track, **self._text})
