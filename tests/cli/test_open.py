@@ -132,6 +132,26 @@ def test_the_window_is_where_the_gpu_is_busy(tmp_path, starts, window):
         assert (int(shown["visStart"]) - ORIGIN, int(shown["visEnd"]) - ORIGIN) == expected
 
 
+@pytest.mark.parametrize(("most", "first"), [(4, 20_000), (3, 0)])
+def test_more_rows_than_are_read_give_the_window_of_their_blocks(tmp_path, monkeypatch, most, first):
+    with Capture(tmp_path / "run.bin") as capture:
+        capture.api("cudaFree", 0, 30_000)
+        for starts in ([0], [5000, 20_000, 20_020]):
+            for start in starts:
+                capture.kernel(capture.launch("k"), start, start + 10)
+            capture.flush()
+    monkeypatch.setattr("cutrace.exporters.perfetto.first_screen._MOST_ROWS", most)
+    with cutrace.load(capture.path) as trace:
+        read = []
+        block = trace.block
+        monkeypatch.setattr(trace, "block", lambda info: read.append(info) or block(info))
+        shown = first_screen(trace)
+    margin = round((20_030 - first) * 0.03)
+    assert int(shown["visStart"]) - ORIGIN == max(first - margin, 0)
+    assert int(shown["visEnd"]) - ORIGIN == 20_030 + margin
+    assert len(read) == (2 if most == 4 else 0)
+
+
 def test_without_gpu_work_the_whole_trace_is_shown(tmp_path):
     with Capture(tmp_path / "run.bin") as capture:
         capture.api("cudaFree", 1, 2)

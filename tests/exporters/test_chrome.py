@@ -224,6 +224,25 @@ class TestWhatToolsLookFor:
             assert len({e["pid"] for e in events(told, "kernel")}) == len(workers) > 1
         assert len({e["args"]["name"] for e in told["traceEvents"] if e["name"] == "process_name"}) >= len(workers)
 
+    def test_versions_are_of_the_first_process_that_has_them(self, tmp_path: Path) -> None:
+        parts = []
+        versions = ({}, {"driver_version": 12080, "runtime_version": "new"}, {"driver_version": 1, "cupti_version": 2})
+        for pid, info in enumerate(versions, 1):
+            with captures.Capture(tmp_path / f"{pid}.bin", pid=pid, **info) as c:
+                c.kernel(c.launch("k"), 0, 10)
+            parts.append(c.path)
+        for some, expected in ((parts, [12080, None, None]), (parts[2:], [1, None, 2]), (parts[:1], [None] * 3)):
+            told = document(captures.join(tmp_path / "all.bin", some), tmp_path)
+            names = ("cuda_driver_version", "cuda_runtime_version", "cupti_version")
+            assert [told.get(name) for name in names] == expected
+
+    def test_metadata_events_that_are_no_events_are_left_out(self, tmp_path: Path) -> None:
+        label = {"name": "label", "args": {"number": 1}}
+        with captures.Capture(tmp_path / "a.bin", metadata_events=[5, {"name": 3}, {}, label, label | {"tid": 7}]) as c:
+            c.api("cudaFree", 0, 10)
+        found = [e for e in document(c.path, tmp_path)["traceEvents"] if e["ph"] == "M" and e["name"] != "process_name"]
+        assert found == [{"ph": "M", **label, "pid": 100}, {"ph": "M", **label, "pid": 100, "tid": 7}]
+
 
 class TestRequests:
     def test_packets_cannot_be_compressed(self, tmp_path: Path) -> None:

@@ -104,6 +104,14 @@ def test_a_gap_shows_no_value(tmp_path):
     assert found.values[0, SM] == [(100, 10), (200, 0), (500, 50), (600, 0)]
 
 
+def test_values_that_are_not_finite_are_shown_as_0(tmp_path):
+    infinite = float("inf")
+    moments = [(100, infinite, 1.0), (200, 20.0, -infinite), (300, -infinite, infinite), (400, 1.0, NAN)]
+    found = convert(sampled(tmp_path / "run.bin", {0: moments}))
+    assert found.values[0, SM] == [(100, 0), (200, 20), (300, 0), (400, 0)]
+    assert found.values[0, DRAM] == [(100, 1), (200, 0), (300, 0), (400, 0)]
+
+
 def test_two_gpus_are_apart(tmp_path):
     other = [(150, 1.0, 2.0), (250, NAN, NAN)]
     found = convert(sampled(tmp_path / "run.bin", {0: MOMENTS, 1: other}))

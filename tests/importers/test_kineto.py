@@ -538,12 +538,14 @@ class TestRecords:
         overhead = changed(CALL, cat="overhead", name="Buffer Flush")
         kernels = [changed(KERNEL, pid=pid, args={"correlation": n}) for n, pid in enumerate((0, 1, 2, "x", 10))]
         overheads = [changed(overhead, pid=pid, tid=n) for n, pid in enumerate((-1, -2, 1, 10, 12, "b"))]
-        trace = load(CALL, *kernels, *overheads, cutrace={"gpus": owners})
+        trace = load(CALL, *kernels, *overheads, cutrace={"gpus": owners}, deviceProperties=[{"id": 0}, {"id": 1}])
         names = {p.index: p.info.get("source_pid", p.pid) for p in trace.processes}
         of_kernels = {n: names[process] for process, n in trace.kernels[["process", "correlation"]].tolist()}
         of_overheads = {n: names[process] for process, n in trace.overheads[["process", "thread"]].tolist()}
         assert of_kernels == {0: 10, 1: 12, 2: 10, 3: 10, 4: 10}
         assert of_overheads == {0: 10, 1: "b", 2: 12, 3: 10, 4: 12, 5: "b"}
+        of_devices = {(names[process], device) for process, device in trace.devices[["process", "device"]].tolist()}
+        assert of_devices == {(10, 0), (10, 1), (12, 0), (12, 1)}
 
     def test_what_is_not_known_is_generic(self, load: Callable[..., Trace]) -> None:
         trace = load(CALL, changed(CALL, cat="mtia_runtime", args={"odd": [1]}), changed(CALL, ph="Q"))

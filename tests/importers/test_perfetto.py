@@ -252,6 +252,9 @@ def test_flows_connect_slices(maker, tmp_path):
     with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
         found = [(time, chr(phase), flow) for time, phase, flow in rows(trace, "flows", "time", "phase", "id")]
         assert found == [(10, "s", 9), (20, "t", 9), (30, "f", 9)]
+        assert {a.what: a.kept.count for a in trace.imports[0].accounts} == {
+            "instants": 3, "flows": 3, "names of tracks": 2,
+        }  # fmt: skip
 
 
 def test_texts_and_defaults_of_a_sequence(maker, tmp_path):
@@ -539,6 +542,43 @@ def test_a_trace_of_cutrace_without_its_capture_has_what_viewers_show(tmp_path, 
         assert launches[0] == launches[1]
         assert after.imports[0].lost == 0
         assert any("cutrace wrote this file without its capture" in note for note in after.quality.notes)
+
+
+@pytest.mark.parametrize("name", ["processes.bin", "ranks.bin"])
+def test_gpu_work_of_a_trace_of_cutrace_is_of_its_process(tmp_path, name):
+    def work(trace):
+        found = []
+        for table in ("kernels", "memcpys", "memsets"):
+            for process, *times in trace.table(table)[["process", "start", "end"]].tolist():
+                found.append((table, trace.processes[process].pid, *times))
+        return sorted(found)
+
+    cutrace.convert(captures.DATA / name, tmp_path / "x.pftrace", capture=False)
+    with cutrace.load(captures.DATA / name) as before, cutrace.load(tmp_path / "x.pftrace") as after:
+        assert len({pid for _, pid, *_ in work(before)}) > 1
+        assert work(after) == work(before)
+
+
+def test_the_account_of_a_trace_of_cutrace_names_what_became_rows(tmp_path):
+    with captures.Capture(tmp_path / "run.bin") as c:
+        c.device()
+        c.api("cudaLaunchKernel", 0, 10, correlation=1)
+        c.api("cuMemAlloc", 20, 30, domain=1)
+        c.kernel(c.launch("k"), 20, 30, correlation=1)
+        c.memcpy(40, 50, 8)
+        c.memset(60, 70, 8)
+        c.work("graph_launches", 80, 90, graph=3)
+        c.push_pop("r", 100, 110)
+        c.mark("m", 120)
+        c.add("counters", time=captures.ORIGIN + 5, name="power", unit="W", value=2.5, device=0)
+    cutrace.convert(c.path, tmp_path / "x.pftrace", capture=False)
+    with balanced(cutrace.load(tmp_path / "x.pftrace")) as trace:
+        kept = {a.what: a.kept.count for a in trace.imports[0].accounts if a.kept.count}
+    del kept["names of tracks"]
+    assert kept == {
+        "API calls": 2, "kernels": 1, "copies": 1, "fills": 1, "GPU slices": 1, "slices": 1, "instants": 1,
+        "counter values": 1,
+    }  # fmt: skip
 
 
 def test_a_trace_of_an_older_version_says_so(maker, tmp_path):
