@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
@@ -137,12 +138,6 @@ class Seeds:
         return plugins.get_plugin("randomly") or plugins.get_plugin("pytest_randomly")
 
 
-def _seed_random(number: int) -> None:
-    random = sys.modules.get("random")
-    if random is not None:
-        random.seed(number)
-
-
 def _seed_numpy(number: int) -> None:
     seed = getattr(sys.modules.get("numpy.random"), "seed", None)
     if seed is not None:
@@ -172,7 +167,7 @@ def _seed_cupy(number: int) -> None:
 
 #: The functions that seed generators, by the generator's module.
 _GENERATORS: dict[str, Callable[[int], None]] = {
-    "random": _seed_random,
+    "random": random.seed,
     "numpy.random": _seed_numpy,
     "torch": _seed_torch,
     "cupy": _seed_cupy,
