@@ -290,8 +290,7 @@ def test_a_thread_of_python_has_its_line(lines: Lines) -> None:
             thread.join()
     """
     done = lines.changed("kernel", program=program)
-    place, _, _ = added(done)[0][1][0]
-    assert place == f"{lines.line('test_it.py', 'thread')} in work"
+    assert added(done) == [("+ cast", [(f"{lines.line('test_it.py', 'thread')} in work", "", 1)])]
 
 
 def test_installed_packages_are_not_the_code_of_the_project(lines: Lines) -> None:
