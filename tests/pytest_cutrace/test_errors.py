@@ -50,6 +50,8 @@ MARKERS = {
     "cutrace(wramup=1)": "the marker cutrace has no argument 'wramup': write one of warmup, repeat",
     "cutrace(3)": "takes no positional argument",
     "cutrace(repeat=0)": "repeat=0: write a number from 1 on",
+    "cutrace(warmup=True)": "warmup=True: write a number from 0 on",
+    "cutrace(warmup='2')": "warmup='2': write a number from 0 on",
     "cutrace(gate='speed')": "there is no metric 'speed'",
     "cutrace(tolerance={'kernel_tim': 1})": "there is no metric 'kernel_tim'",
     "cutrace(off=1)": "off=1: write True or False",

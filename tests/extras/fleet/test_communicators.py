@@ -20,6 +20,7 @@ pytest.importorskip("pyarrow")
 from cutrace.extras.fleet import rank_calls
 from cutrace.extras.fleet.bandwidth import slow_times, slowness
 from cutrace.extras.fleet.clocks import shift_of
+from cutrace.extras.fleet.communicators import kind_of
 from cutrace.extras.fleet.engines import Engine
 from cutrace.extras.fleet.matching import named_ranks
 from cutrace.extras.fleet.merging import merge
@@ -36,6 +37,21 @@ KERNELS = {
 }
 RANKS_OF_HOST = 4
 TRANSFER = 12_000
+
+
+#: Names of kernels, of NCCL functions and of torch collectives, and their kinds.
+KINDS = {
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL": "all-reduce", "c10d::barrier": "all-reduce",
+    "vllm::cross_device_reduce_2stage": "all-reduce", "nccl:_all_gather_base": "all-gather",
+    "ncclReduceScatter": "reduce-scatter", "all_to_allv": "all-to-all", "ncclDevKernel_SendRecv": "send-recv",
+    "nccl:recv 1<-0": "send-recv", "ncclBroadcast": "broadcast", "ncclBcast": "broadcast", "scatter": "scatter",
+    "nccl:gather": "gather", "ncclReduce": "reduce", "_Z4gemmPf": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_kind_of_a_call_is_in_its_name(name):
+    assert kind_of(name) == KINDS[name]
 
 
 @dataclass

@@ -96,12 +96,14 @@ def test_flat_ceilings_begin_at_the_slope():
 
 def test_numbers_of_points_are_those_of_the_table():
     text = roofline_section(
-        roof(point(5, 5, kernel="first"), point(0, 5, kernel="second"), point(5, 5, kernel="third"))
+        roof(point(5, 5, kernel="first"), point(0, 5, kernel="second", kind=""), point(5, 5, kernel="third"))
     )
     # The numbers occur twice: in the wide chart and in the narrow one.
     assert re.findall(r'<text x="[\d.]+" y="[\d.]+">(\d+)</text></g>', text) == ["1", "3", "1", "3"]
-    cells = re.findall(r"<td>(\d*)</td><td class=\"text name\"><div>(\w+)</div></td>", text)
-    assert cells == [("1", "first"), ("", "second"), ("3", "third")]
+    rows = re.findall(r"<td>(\d*)</td><td class=\"text name\"><div>(\w+)</div></td>(.*)</tr>", text)
+    assert [(place, kernel) for place, kernel, _ in rows] == [("1", "first"), ("", "second"), ("3", "third")]
+    operations = [re.findall(r"<td class=\"text\">(\w+)</td>", cells) for _, _, cells in rows]
+    assert operations == [["fp32", "fp32"], ["fp32", "none"], ["fp32", "fp32"]]
     assert "note about H200." in text
 
 
