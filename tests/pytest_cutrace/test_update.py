@@ -207,9 +207,19 @@ def test_no_work_does_not_replace_golden_values(suite: Suite) -> None:
     assert "kernels" not in suite.golden()["test_a.toml"]
 
 
-def test_a_golden_folder_that_cannot_be_written(suite: Suite) -> None:
+def test_a_golden_folder_that_cannot_be_read_is_found_before_the_tests_run(suite: Suite) -> None:
     suite.write("test_a.py", PROGRAM)
     (suite.folder / "golden").write_text("in the way")
+    done = suite.run("--cutrace-update")
+    assert done.status == 4
+    assert "cannot read the folder" in done.output
+    assert "test_a.py" not in done.output
+    assert "Traceback" not in done.output
+
+
+def test_a_golden_folder_that_cannot_be_written(suite: Suite) -> None:
+    suite.write("test_a.py", PROGRAM)
+    (suite.folder / "golden").symlink_to("/proc/nowhere")
     done = suite.run("--cutrace-update")
     assert done.status == 4
     assert "cannot write" in done.output
