@@ -365,7 +365,7 @@ def _interval(time: Spread) -> Interval:
 
 
 def difference_tables(
-    comparison: CaptureComparison, *, everything: bool = False
+    comparison: CaptureComparison, *, everything: bool
 ) -> list[Table]:
     """A table for each section with differences; with ``everything``, for each section with rows."""
     tables = []
