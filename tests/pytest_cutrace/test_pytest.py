@@ -11,6 +11,7 @@ from datetime import datetime
 
 import pytest
 
+import cutrace
 from cutrace.reports.model import State
 from support.suites import Suite
 
@@ -185,6 +186,26 @@ def test_reruns_count_once_and_as_they_ended(suite: Suite) -> None:
     assert done.status == 0, done.output
     assert done.case("test_flaky").state is State.UPDATED
     assert "1 rerun" in done.output
+
+
+def test_a_program_records_itself_after_its_session(suite: Suite) -> None:
+    suite.write("conftest.py", """
+        import atexit
+
+        @atexit.register
+        def record_itself():
+            import cutrace
+            fakegpu.launch("between")
+            with cutrace.record("own.bin"):
+                fakegpu.launch("own")
+    """)  # fmt: skip
+    suite.write("test_a.py", "def test_it():\n    fakegpu.launch('k')\n")
+    done = suite.run("--cutrace")
+    assert done.status == 0, done.output
+    with cutrace.load(suite.folder / "own.bin") as trace:
+        launches = trace.launches[trace.kernels["launch"]]
+        names = trace.strings.take(launches["name"]).tolist()
+    assert names == ["own"]
 
 
 def test_interrupted(suite: Suite) -> None:

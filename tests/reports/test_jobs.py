@@ -105,6 +105,7 @@ def test_a_worse_state_fails(before, after, fails):
     assert len(found) == 1
     assert tables(found)[0].rows[0][0] == "state"
     assert failed(found) is fails
+    assert not [one.metric for one in found[0].metrics], "a test that was not traced has no values to compare"
 
 
 def test_new_and_gone_tests_are_listed_and_gone_ones_fail_on_request():
