@@ -421,8 +421,9 @@ def _processes(
     for process in trace.processes:
         known += (process.name, str(process.pid))
     chosen = _named("process", patterns, find, known)
-    labels = [f"{p.name} ({p.pid})" for p in trace.processes if p.index in chosen]
-    sentences.append(f"processes {_listing(labels)}")
+    # Names of processes are private, and notes keep this sentence.
+    pids = [str(p.pid) for p in trace.processes if p.index in chosen]
+    sentences.append(f"processes {_listing(pids)}")
     return chosen
 
 

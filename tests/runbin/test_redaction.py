@@ -204,6 +204,25 @@ def test_five_functions_of_one_file_stay_five(tmp_path: Path) -> None:
     assert names == {f"(path)({line}): f{line}" for line in range(5)}
 
 
+def test_notes_of_slices_and_merged_files_say_no_host_and_no_name(tmp_path: Path) -> None:
+    for number, name in enumerate(("a.bin", "b.bin")):
+        with Capture(tmp_path / name, pid=100 + number, boot_id=name, host="lab-7", command=["secret.py"]) as c:
+            c.kernel(c.launch("k"), 10, 20)
+    cutrace.merge([tmp_path / "a.bin", tmp_path / "b.bin"], tmp_path / "m.bin", names=["customer", "secret"])
+    conditions = cutrace.Conditions(process=["customer", "secret"])
+    cutrace.slice(tmp_path / "m.bin", tmp_path / "s.bin", conditions)
+    cutrace.slice(tmp_path / "a.bin", tmp_path / "t.bin", cutrace.Conditions(process=["secret.py"]))
+    for source in ("s.bin", "t.bin"):
+        redact(tmp_path / source, tmp_path / "out.bin")
+        data = (tmp_path / "out.bin").read_bytes()
+        for word in (b"lab-7", b"customer", b"secret"):
+            assert word not in data
+    redact(tmp_path / "s.bin", tmp_path / "out.bin")
+    with cutrace.load(tmp_path / "out.bin") as trace:
+        assert "cut out of a longer recording: processes 100, 101" in trace.notes
+        assert any(note.startswith("(hidden) ((hidden)): there are no clock snapshots") for note in trace.notes)
+
+
 def test_imported_arguments_say_no_host_and_no_command(tmp_path: Path) -> None:
     arguments = {"host": "lab-machine-7", "cmd": "python train.py", "shape": [2, 3], "file": "/home/alice/x.py"}
     event = {"ph": "X", "name": "work", "pid": 1, "tid": 1, "ts": 10, "dur": 10, "args": arguments}

@@ -82,14 +82,17 @@ def without_paths(text: bytes) -> bytes:
     end. In JSON arrays and objects this applies to each of their strings and keys; strings under one of
     :data:`PRIVATE_KEYS` become ``(hidden)``.
     """
-    if text.lstrip().startswith((b"[", b"{")):
+    stripped = text.lstrip()
+    if stripped.startswith((b"[", b"{")):
         with suppress(ValueError, RecursionError):
             values = json.loads(text)  # the ranges of a graph node, or arguments
             kept = _redacted_value(values)
             if kept == values:
                 return text
             return json.dumps(kept).encode()
-    names = text.count(b"/") + text.count(b"\\")
+    slashes = text.count(b"/")
+    backslashes = text.count(b"\\")
+    names = slashes + backslashes
     if _BEGINS_AS_PATH.match(text) and names > 1 and b"\n" not in text:
         line = _LINE.search(text)
         if line:
@@ -99,7 +102,9 @@ def without_paths(text: bytes) -> bytes:
 
 
 def _without_paths(text: str) -> str:
-    return without_paths(text.encode("utf-8", "replace")).decode("utf-8", "replace")
+    encoded = text.encode("utf-8", "replace")
+    redacted = without_paths(encoded)
+    return redacted.decode("utf-8", "replace")
 
 
 def _redacted_value(value: Any, private: bool = False) -> Any:
@@ -116,7 +121,8 @@ def _redacted_value(value: Any, private: bool = False) -> Any:
             name = _without_paths(key)
             if name in kept:  # several keys were paths
                 name = f"{name} {len(kept) + 1}"
-            kept[name] = _redacted_value(item, private or _is_private(key))
+            is_private = private or _is_private(key)
+            kept[name] = _redacted_value(item, is_private)
         return kept
     return value
 
@@ -141,8 +147,12 @@ def _without_path_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_private(key: str) -> bool:
-    plain = re.sub("[_ .-]", "", key.lower()).removesuffix("s")
-    return plain in PRIVATE_KEYS or plain.endswith(PRIVATE_ENDS)
+    lower = key.lower()
+    plain = re.sub("[_ .-]", "", lower)
+    singular = plain.removesuffix("s")
+    if singular in PRIVATE_KEYS:
+        return True
+    return singular.endswith(PRIVATE_ENDS)
 
 
 def description(info: dict[str, Any]) -> dict[str, Any]:
@@ -154,12 +164,30 @@ def description(info: dict[str, Any]) -> dict[str, Any]:
     for key in ("notes", "dumped_because"):
         sentences = info.get(key)
         if isinstance(sentences, list):
-            kept[key] = [_without_paths(str(sentence)) for sentence in sentences]
+            redacted = []
+            for sentence in sentences:
+                told = str(sentence)
+                redacted.append(_redacted_sentence(told, info))
+            kept[key] = redacted
     capture_range = info.get("capture_range")
     if isinstance(capture_range, str):
         kept["capture_range"] = _without_paths(capture_range)
     kept["redacted"] = True
     return kept
+
+
+def _redacted_sentence(sentence: str, info: dict[str, Any]) -> str:
+    """A note of the process of a description, without its paths, its host and the name that `cutrace merge` gave it."""
+    name = str(info.get("name", ""))
+    behind = sentence.removeprefix(name)
+    if behind.startswith((":", " (")):
+        sentence = HIDDEN + behind
+    host = str(info.get("host", ""))
+    if host:
+        word = re.escape(host)
+        whole_word = rf"(?<![\w.-]){word}(?![\w-])"
+        sentence = re.sub(whole_word, HIDDEN, sentence)
+    return _without_paths(sentence)
 
 
 def redact(source: str | os.PathLike[str], destination: str | os.PathLike[str]) -> None:
@@ -182,14 +210,17 @@ def redact(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
 def _file_names(reader: Reader) -> set[bytes]:
     """The file names of Python frames."""
     ids: list[set[int]] = [set() for _ in reader.processes]
-    for index in reader.indices(TABLES["frames"].number).tolist():
+    frames = TABLES["frames"].number
+    for index in reader.indices(frames).tolist():
         files = reader.read(index)["file"]
-        ids[reader.process_of[index]].update(files.tolist())
+        process = reader.process_of[index]
+        ids[process].update(files.tolist())
     names: set[bytes] = set()
     if not any(ids):
         return names
     for index in reader.indices(STRINGS_BLOCK).tolist():
-        own = ids[reader.process_of[index]]
+        process = reader.process_of[index]
+        own = ids[process]
         strings = reader.strings(index) or ()
         names.update(text for number, text in strings if number in own)
     return names
