@@ -131,19 +131,21 @@ class SessionContext:
         return variant(self.settings.variant, {"cuda": cuda})
 
 
-def id_folders(config: pytest.Config) -> list[Path]:
+@functools.lru_cache(maxsize=1)
+def id_folders(config: pytest.Config) -> tuple[Path, ...]:
     """The folders that files in ids are relative to: the rootdir, and the folders of packages of ``--pyargs``."""
     root = config.rootpath
     folders = [root, root.resolve()]
-    if not config.option.pyargs:
-        return folders
-    for word in config.args:
+    words = []
+    if config.option.pyargs:
+        words = config.args
+    for word in words:
         module, _, _ = word.partition("::")
         package, _, _ = module.partition(".")
         place = module_place(package)
         if place is not None:
             folders.append(place.parent)
-    return folders
+    return tuple(folders)
 
 
 def module_place(name: str) -> Path | None:
