@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +36,30 @@ def test_nothing_recorded_is_said_with_the_next_step(tmp_path):
 def test_a_capture_of_an_earlier_run_is_not_taken_for_this_one(tmp_path):
     (tmp_path / "run.bin").write_bytes(b"earlier")
     assert "run.bin is from an earlier run" in cutrace("record", "--", "true", cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize("change", ["shutil.rmtree(folder)", "os.rename(folder, 'other')"])
+def test_a_folder_that_is_removed_or_renamed_is_told(tmp_path, change):
+    code = f"import shutil; folder = os.path.dirname(capture()); {change}; os._exit(3)"
+    done = cutrace("record", "--", *recorded(code), cwd=tmp_path)
+    assert done.returncode == 3
+    assert done.stderr.startswith("cutrace: nothing was recorded: the folder of the recording, .run.bin.")
+    assert "was removed or renamed" in done.stderr
+    assert "no CUDA or NVTX call" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["record", "arm"])
+def test_a_recording_inside_a_recording_names_the_outer_one(tmp_path, verb):
+    inner = [sys.executable, "-m", "cutrace", verb, "--", "true"]
+    done = cutrace("record", "--", *inner, cwd=tmp_path)
+    assert "cutrace: this command is inside a recording by `cutrace record`" in done.stderr
+    assert "inside a recording" not in cutrace("arm", "--", *inner, cwd=tmp_path).stderr
+
+
+def test_a_full_stderr_leaves_the_status_of_the_command(tmp_path):
+    command = [sys.executable, "-m", "cutrace", "record", "--", *recorded("capture(); os._exit(3)")]
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run(command, cwd=tmp_path, stderr=full, timeout=60).returncode == 3
 
 
 def test_notes_of_the_collector_are_passed_on(tmp_path):

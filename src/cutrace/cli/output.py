@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +32,9 @@ _TEXT = ("chrome", "csv", "folded", "speedscope")
 def say(*sentences: str) -> None:
     """Print sentences for the user on stderr, a line each."""
     for sentence in sentences:
-        click.echo(f"cutrace: {printable(sentence)}", err=True)
+        # A verb has its status even when stderr is full or closed.
+        with suppress(OSError):
+            click.echo(f"cutrace: {printable(sentence)}", err=True)
 
 
 def say_written(output: Path, more: str = "") -> None:

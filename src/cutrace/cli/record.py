@@ -87,27 +87,30 @@ def _report(recording: Recording, output: Path, chosen: Options) -> None:
     """Print what was recorded, or why nothing was."""
     for pid in recording.running:
         say(f"process {pid} still runs: {output} has what it had written by now")
+    if recording.output is None:
+        say(f"nothing was recorded: {_why_nothing(recording, output, chosen)}")
+        return
     if recording.trouble:
         say(recording.trouble)
-    if recording.output is not None:
-        if not recording.processes:
-            say(
-                "the command made no CUDA or NVTX call that could be seen: there are only samples"
-            )
-        summarize(recording)
-        return
+    if not recording.processes:
+        say(
+            "the command made no CUDA or NVTX call that could be seen: there are only samples"
+        )
+    summarize(recording)
+
+
+def _why_nothing(recording: Recording, output: Path, chosen: Options) -> str:
     left = ""
     if output.exists():
         left = f" {output} is from an earlier run."
+    if recording.trouble:
+        return f"{recording.trouble}{left}"
     if chosen.records_windows:
-        say(
-            f"nothing was recorded: {chosen.never_opened} in a process of the command.{left}"
-        )
-    else:
-        say(
-            f"nothing was recorded: the command made no CUDA or NVTX call that could be seen.{left} "
-            "`cutrace doctor` checks this machine."
-        )
+        return f"{chosen.never_opened} in a process of the command.{left}"
+    return (
+        f"the command made no CUDA or NVTX call that could be seen.{left} "
+        "`cutrace doctor` checks this machine."
+    )
 
 
 def check_name(output: Path) -> None:
@@ -117,7 +120,11 @@ def check_name(output: Path) -> None:
 
 
 def warn_of_others() -> None:
-    """Name the other tools that cutrace replaces for the command."""
+    """Name the other tools, and the recording around this one, that cutrace replaces for the command."""
+    if environment.recorded(os.environ):
+        say(
+            "this command is inside a recording by `cutrace record` or cutrace.arm(), which will lack its processes"
+        )
     for name, library in environment.others(os.environ).items():
         say(
             f"{name} was set to {library} by another tool: cutrace replaces it for this command"

@@ -47,7 +47,8 @@ class Recording:
     :param capture: the file with the capture: ``output``, or ``run.bin`` in the same folder.
     :param processes: number of processes that wrote a file.
     :param running: pids of processes that were still recording; the capture holds what they wrote so far.
-    :param trouble: a sentence about an error of sampling, or about the loss of the process, "" for none.
+    :param trouble: a sentence about an error of sampling, or about the loss of the process or of the folder, "" for
+        none.
     :param windows: the files of the windows, if each window has a file. ``output`` and ``capture`` are then the files
         of the last window.
     """
@@ -131,6 +132,11 @@ class Destination:
         """End sampling, join the files of the processes, convert the capture if the output has another format, and
         remove the folder. Raises :class:`CutraceError` on failure, with the path of the capture or files."""
         trouble = "" if self.sampling is None else self.sampling.stop()
+        if not self.directory.is_dir():
+            trouble = (
+                f"the folder of the recording, {self.directory}, was removed or renamed during the recording. "
+                "Record into a folder that no other program changes."
+            )
         parts, running = finished_parts(self.directory)
         nothing = None if self.sampling is None else self.output
         last = Recording(status, nothing, self.capture, 0, running)
