@@ -302,6 +302,30 @@ def test_a_signal_to_the_attacher_ends_the_recording_in_order(arm: Arm, number: 
     assert is_complete(program.folder / "run.bin")
 
 
+LATE_SIGNAL = """
+import os, signal, sys
+from cutrace import cli
+from cutrace.collect import Attachment
+stop = Attachment.stop
+def late(self):
+    os.kill(os.getpid(), signal.SIGINT)
+    return stop(self)
+Attachment.stop = late
+cli.main(["attach", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--every", "10s")])
+def test_a_second_signal_leaves_the_recording_complete(arm: Arm, options: Sequence[str]) -> None:
+    program = arm()
+    program.do(LAUNCHING)
+    command = [sys.executable, "-c", LATE_SIGNAL, str(program.pid), "-o", "run-%i.json", "--for", "50ms", *options]
+    done = subprocess.run(command, cwd=program.folder, text=True, stderr=subprocess.PIPE, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
+    assert "cutrace: run-1.bin: 1 process, " in done.stderr
+    assert sorted(path.name for path in program.folder.glob("*run*")) == ["run-1.bin", "run-1.json", "runtime"]
+
+
 def test_it_ends_after_a_time(arm: Arm) -> None:
     program = arm()
     done = run("attach", program.pid, "--for", "10ms", cwd=program.folder)

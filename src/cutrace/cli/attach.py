@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ..collect import Attachment, Options
-from ..collect.command import signals_blocked
+from ..collect.command import HELD, collected, signals_blocked
 from ..collect.join import free_output, output_name
 from ..collect.standby import length_of, wait_for_end
 from ..errors import CutraceError
@@ -94,14 +93,6 @@ def attach(
         )
 
 
-# Signals that end `attach`. Windows lacks one.
-_ENDING = {
-    getattr(signal, name)
-    for name in ("SIGINT", "SIGTERM", "SIGHUP")
-    if hasattr(signal, name)
-}
-
-
 class _Recorder:
     """Records a process, each time for a duration (None: until its end). ``ended`` is true once the process has ended
     or a signal has ended the recording."""
@@ -120,8 +111,7 @@ class _Recorder:
         try:
             while not self.ended:
                 try:
-                    # A signal that comes while a file is written ends the loop after that file.
-                    self.record(free_output(output), begin, _ENDING)
+                    self.record(free_output(output), begin)
                 except CutraceError as error:
                     if not self._files or not Path(f"/proc/{self._pid}").exists():
                         raise
@@ -133,8 +123,8 @@ class _Recorder:
                 raise
             click.echo(err=True)
 
-    def record(self, output: Path, begin: str, later: Collection[int] = ()) -> None:
-        """Make one recording, and say what is in it. Signals of ``later`` wait while the file is written."""
+    def record(self, output: Path, begin: str) -> None:
+        """Make one recording, and say what is in it."""
         attachment = Attachment(self._pid, output, self._options)
         attachment.start()
         # A dump is for recordings of the newest rows, which `cutrace arm` may have asked for.
@@ -156,8 +146,10 @@ class _Recorder:
             signal.signal(signal.SIGUSR2, signal.SIG_IGN)
             self.ended = True
             click.echo(err=True)
-        with signals_blocked(later):
+        # A signal that comes while the file is written, such as a second Ctrl-C, ends the loop after that file.
+        with collected(HELD) as late:
             self._finish(attachment)
+        self.ended = self.ended or bool(late)
 
     def _finish(self, attachment: Attachment) -> None:
         recording = attachment.stop()
