@@ -202,7 +202,7 @@ def test_a_refused_second_recording_leaves_the_first_alone(tmp_path):
 def test_an_empty_recording_says_why_nothing_may_have_been_seen(tmp_path):
     done = run(tmp_path, "nvtx.mark('early')\nwith cutrace.record('run.bin'): nvtx.mark('late')")
     assert done.returncode == 0
-    assert "RuntimeWarning: run.bin is empty" in done.stderr
+    assert f"RuntimeWarning: {tmp_path}/run.bin is empty" in done.stderr
     assert "called NVTX before" in done.stderr
     assert (tmp_path / "run.bin").exists()
 
@@ -312,6 +312,20 @@ def test_arm_records_to_the_end_of_the_program_children_included(tmp_path):
         assert len(trace.processes) == 2
 
 
+@pytest.mark.parametrize("how", ["record", "arm"])
+def test_a_program_may_change_the_folder(tmp_path, how):
+    succeed(
+        tmp_path,
+        "os.mkdir('other')\n"
+        f"with cutrace.{how}('run.bin') as recording:\n"
+        "    os.chdir('other')\n"
+        "    with nvtx.annotate('inside'): pass\n"
+        "assert os.path.isfile(recording.path)\n",
+    )
+    assert names(tmp_path / "run.bin") == ["inside"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "run.bin"]
+
+
 def test_arm_without_a_call_to_record_leaves_nothing(tmp_path):
     program = (
         "before = dict(os.environ)\n"
@@ -330,7 +344,7 @@ def test_arm_can_be_a_context_and_be_used_again(tmp_path):
         "    with cutrace.arm(f'{name}.bin') as armed, nvtx.annotate(name): pass\n"
         "    print(armed.path)\n"
     )
-    assert succeed(tmp_path, program) == "a.bin\nb.bin\n"
+    assert succeed(tmp_path, program) == f"{tmp_path}/a.bin\n{tmp_path}/b.bin\n"
     assert names(tmp_path / "a.bin") == ["a"]
     assert names(tmp_path / "b.bin") == ["b"]
 

@@ -326,6 +326,15 @@ def test_a_second_signal_leaves_the_recording_complete(arm: Arm, options: Sequen
     assert sorted(path.name for path in program.folder.glob("*run*")) == ["run-1.bin", "run-1.json", "runtime"]
 
 
+def test_the_caller_may_change_the_folder(arm: Arm, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = arm()
+    monkeypatch.chdir(program.folder)
+    with cutrace.attach(program.pid, "run.bin"):
+        program.launch(20)
+        monkeypatch.chdir("/")
+    assert kernels(program.folder / "run.bin") == {"k": 20}
+
+
 def test_it_ends_after_a_time(arm: Arm) -> None:
     program = arm()
     done = run("attach", program.pid, "--for", "10ms", cwd=program.folder)

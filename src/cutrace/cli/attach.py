@@ -149,7 +149,8 @@ class _Recorder:
         # A signal that comes while the file is written, such as a second Ctrl-C, ends the loop after that file.
         with collected(HELD) as late:
             self._finish(attachment)
-        self.ended = self.ended or bool(late)
+        if late:
+            self.ended = True
 
     def _finish(self, attachment: Attachment) -> None:
         recording = attachment.stop()

@@ -88,7 +88,9 @@ def _report(recording: Recording, output: Path, chosen: Options) -> None:
     for pid in recording.running:
         say(f"process {pid} still runs: {output} has what it had written by now")
     if recording.output is None:
-        say(f"nothing was recorded: {_why_nothing(recording, output, chosen)}")
+        say(f"nothing was recorded: {_why_nothing(recording, chosen)}")
+        if output.exists():
+            say(f"{output} is from an earlier run")
         return
     if recording.trouble:
         say(recording.trouble)
@@ -99,16 +101,13 @@ def _report(recording: Recording, output: Path, chosen: Options) -> None:
     summarize(recording)
 
 
-def _why_nothing(recording: Recording, output: Path, chosen: Options) -> str:
-    left = ""
-    if output.exists():
-        left = f" {output} is from an earlier run."
+def _why_nothing(recording: Recording, chosen: Options) -> str:
     if recording.trouble:
-        return f"{recording.trouble}{left}"
+        return recording.trouble
     if chosen.records_windows:
-        return f"{chosen.never_opened} in a process of the command.{left}"
+        return f"{chosen.never_opened} in a process of the command."
     return (
-        f"the command made no CUDA or NVTX call that could be seen.{left} "
+        "the command made no CUDA or NVTX call that could be seen. "
         "`cutrace doctor` checks this machine."
     )
 

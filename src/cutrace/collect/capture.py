@@ -104,6 +104,8 @@ class Capture(Recorder):
         _refuse_a_second(self._to is not None)
         native = collector()
         options = completed(self._options)
+        # The program may change the folder.
+        self.path = self.path.absolute()
         to = Destination.at(self.path, options)
         if options.records_nvtx:
             # Each library that uses NVTX reads this at its first NVTX call. This alone starts no recording.
@@ -296,7 +298,9 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
         raise CutraceError(
             f"another tool has set {name} to {library}: unset it, or run without that tool"
         )
-    to = Destination.at(path, chosen)
+    to = Destination.at(
+        Path(path).absolute(), chosen
+    )  # the program may change the folder
     variables = environment.injection(chosen, to.directory, to.dump)
     restore = {name: os.environ.get(name) for name in variables}
     try:

@@ -132,13 +132,14 @@ class Destination:
         """End sampling, join the files of the processes, convert the capture if the output has another format, and
         remove the folder. Raises :class:`CutraceError` on failure, with the path of the capture or files."""
         trouble = "" if self.sampling is None else self.sampling.stop()
+        parts, running = finished_parts(self.directory)
+        nothing = None if self.sampling is None else self.output
         if not self.directory.is_dir():
+            nothing = None
             trouble = (
                 f"the folder of the recording, {self.directory}, was removed or renamed during the recording. "
                 "Record into a folder that no other program changes."
             )
-        parts, running = finished_parts(self.directory)
-        nothing = None if self.sampling is None else self.output
         last = Recording(status, nothing, self.capture, 0, running)
         left: list[Path] = []
         try:

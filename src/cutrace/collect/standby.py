@@ -228,7 +228,8 @@ def attach(
 
     Raises :class:`CutraceError` for an invalid option, and on entry the errors of :meth:`Attachment.start`.
     """
-    return Attachment(pid, path, Options.of(**options))
+    # The caller may change the folder.
+    return Attachment(pid, Path(path).absolute(), Options.of(**options))
 
 
 def processes() -> list[StandbyProcess]:
