@@ -327,6 +327,12 @@ def test_each_window_of_a_server_is_a_file_while_it_runs(record: Record, tmp_pat
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_each_window_of_a_server_is_one_trace(record: Record, tmp_path: Path) -> None:
+    done = record(SERVED + "serve(2, 'run-{}.pftrace')", "--capture-range", "profiler", "-o", "run-%i.pftrace")
+    assert done.stderr.count(": 1 process, 1 kernel, ") == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1.pftrace", "run-2.pftrace"]
+
+
 def test_an_armed_server_has_a_file_for_each_window(fake_driver: FakeDriver, tmp_path: Path) -> None:
     (tmp_path / "run-2.bin").touch()
     program = (

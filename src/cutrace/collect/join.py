@@ -183,6 +183,8 @@ class Destination:
                 from ..conversion import convert
 
                 convert(whole, to.output, capture=True if inside else None)
+            if inside:
+                whole.unlink()  # the end takes it for a file of a process
         except CutraceError as error:
             if not inside and kept == whole:
                 _remove(parts)
