@@ -12,6 +12,7 @@ import pytest
 
 import cutrace
 import pftrace
+from cutrace.collect.join import Destination
 from cutrace.collect.options import Options
 from cutrace.errors import CutraceError
 from cutrace.runbin import Reader
@@ -333,6 +334,27 @@ def test_each_window_of_a_server_is_one_trace(record: Record, tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1.pftrace", "run-2.pftrace"]
 
 
+def test_a_window_whose_trace_cannot_be_written_is_tried_again(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(SERVED + "serve(2)", "--capture-range", "profiler", "-o", "run-%i.bin")
+    to = Destination.at(tmp_path / "trace-%i.pftrace", Options(capture_range="profiler"))
+    (tmp_path / "run-1.bin").rename(to.directory / "1-1-w1.bin")
+    with monkeypatch.context() as patched:
+        patched.setattr("cutrace.conversion.convert", refuse)
+        with pytest.raises(CutraceError, match="The recording is in"):
+            to.publish_windows()
+    (tmp_path / "run-2.bin").rename(to.directory / "1-1-w2.bin")
+    assert len(to.finish().windows) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["trace-1.pftrace", "trace-2.pftrace"]
+    holds_one_window(tmp_path / "trace-1.pftrace", "r1")
+    holds_one_window(tmp_path / "trace-2.pftrace", "r2")
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise CutraceError("the disk is full")
+
+
 def test_an_armed_server_has_a_file_for_each_window(fake_driver: FakeDriver, tmp_path: Path) -> None:
     (tmp_path / "run-2.bin").touch()
     program = (
@@ -419,7 +441,9 @@ def test_a_range_that_never_opens_is_said(record: Record, tmp_path: Path, captur
 
 def test_a_range_that_never_opens_in_a_block_warns(fake_driver: FakeDriver, tmp_path: Path) -> None:
     said = alone(fake_driver, tmp_path, "with cutrace.record('a.bin', capture_range='profiler'): fakegpu.launch('a')")
-    assert "RuntimeWarning: nothing was recorded to a.bin: the capture range 'profiler' never opened" in said
+    assert (
+        f"RuntimeWarning: nothing was recorded to {tmp_path}/a.bin: the capture range 'profiler' never opened" in said
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -25,6 +25,7 @@ from .options import Options
 from .sampling import SAMPLES, Sampling, start_sampling
 
 _CAPTURE = ".bin"
+_WHOLE = ".whole"
 _HEADER_SIZE = 64
 _PAYLOAD_SIZE = slice(16, 20)
 _LARGEST_DESCRIPTION = 1 << 24
@@ -173,7 +174,11 @@ class Destination:
         on failure, with the path of the capture or files."""
         to = self._numbered()
         inside = to.capture == to.output != to.dump
-        whole = self.directory / f"whole{_CAPTURE}" if inside else to.dump
+        whole = to.dump
+        if inside:
+            # A window whose trace cannot be written keeps a file of its own, for the next attempt.
+            name = parts[0].stem.removesuffix(_WHOLE)
+            whole = self.directory / f"{name}{_WHOLE}{_CAPTURE}"
         kept = self.directory
         try:
             # A file that a process still writes is copied: a renamed file would go on growing.
