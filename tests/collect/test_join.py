@@ -205,7 +205,7 @@ def test_an_output_is_named_by_the_environment(monkeypatch, given, name):
 
 
 def test_an_attached_process_names_the_output():
-    assert cutrace.attach(4711, "run-%p.bin").path == Path("run-4711.bin")
+    assert cutrace.attach(4711, "run-%p.bin").path == Path("run-4711.bin").absolute()
 
 
 @pytest.mark.parametrize(
