@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 #: The number of captures of earlier tests to keep: they have the launches of work that ran late.
 _EARLIER = 8
-#: The size (bytes) of captures that wait for their removal.
-_UNNEEDED_BYTES = 64 << 20
 
 
 class HardwareCounters(Protocol):
@@ -118,8 +116,6 @@ class Captures:
     def __init__(self, recording: SessionRecording) -> None:
         self.recording = recording
         self._earlier: dict[Path, None] = {}
-        self._unneeded: list[Path] = []
-        self._unneeded_bytes = 0
         self._threads = LeftThreads()
         #: Whether a test or region is being counted.
         self._counting = False
@@ -265,26 +261,13 @@ class Captures:
         for run in runs:
             for part in run.parts:
                 if not part.own:
-                    self._remove(part.path)
+                    part.path.unlink(missing_ok=True)
                 else:
                     self._earlier[part.path] = None
         while len(self._earlier) > _EARLIER:
             oldest = next(iter(self._earlier))
             del self._earlier[oldest]
-            self._remove(oldest)
-
-    def _remove(self, path: Path) -> None:
-        """Remove a file, together with others: ext4 creates a file slowly soon after it has freed an inode."""
-        size = 0
-        with contextlib.suppress(FileNotFoundError):
-            size = path.stat().st_size
-        self._unneeded.append(path)
-        self._unneeded_bytes += size
-        if self._unneeded_bytes > _UNNEEDED_BYTES:
-            for unneeded in self._unneeded:
-                unneeded.unlink(missing_ok=True)
-            self._unneeded.clear()
-            self._unneeded_bytes = 0
+            oldest.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def opened(self, files: Sequence[Path]) -> Iterator[Trace]:

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
-import pytest_cutrace.capture
-from pytest_cutrace.capture import Captures, Run
-from pytest_cutrace.recording import CaptureFile, SessionRecording
 from support.suites import Suite
 
 
@@ -185,19 +179,3 @@ def test_the_order_of_tests_does_not_matter(suite: Suite) -> None:
     outer = {"PYTEST_XDIST_WORKER": "gw0", "CUTRACE_PYTEST_CONTROLLER": "1"}
     nested = suite.run("--cutrace", "-n", "2", plugins=("xdist",), **outer)
     assert {name: case.values.get("kernels") for name, case in nested.cases.items()} == forward
-
-
-def test_captures_that_no_test_needs_take_little_room(tmp_path: Path) -> None:
-    captures = Captures(SessionRecording(tmp_path, "nothing is recorded"))
-    size = pytest_cutrace.capture._UNNEEDED_BYTES // 4
-    left = []
-    for number in range(40):
-        path = tmp_path / f"{number}.bin"
-        path.touch()
-        os.truncate(path, size)
-        own = number % 2 == 0
-        captures.release([Run(str(number), parts=[CaptureFile(path, own)])])
-        left.append(len(list(tmp_path.glob("*.bin"))))
-    # Eight captures of this process stay, and those whose removal waits.
-    assert min(left[20:]) == 8
-    assert max(left[20:]) == 12
