@@ -130,7 +130,13 @@ def main(arguments: list[str] | None = None) -> None:
         # An exception lets half-written files be removed. A signal that the caller ignores (nohup) stays ignored.
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)
-    sys.exit(status_of(arguments))
+    status = status_of(arguments)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        # Python would try again at its exit, and change the status.
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+    sys.exit(status)
 
 
 def _end(number: int, frame: object) -> NoReturn:
