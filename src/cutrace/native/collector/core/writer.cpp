@@ -276,7 +276,9 @@ std::string Writer::finish(bool in_order) {
     return name + "could not be closed (" + std::strerror(file.last_errno()) +
            "), so its last rows may be missing; check the space on the disk";
   if (removed)
-    return name + "was removed during the recording and is lost; record into a folder that no other program cleans";
+    return name +
+           "was removed during the recording and is lost; record into a folder that no other program cleans, and let "
+           "`cutrace record` end after this process";
   if (last_path != file.path() && ::rename(file.path().c_str(), last_path.c_str()) != 0)
     return name + "could not be renamed to '" + last_path + "' (" + std::strerror(errno) + ")";
   return {};
