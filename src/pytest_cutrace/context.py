@@ -149,7 +149,7 @@ def id_folders(config: pytest.Config) -> tuple[Path, ...]:
 
 
 def module_place(name: str) -> Path | None:
-    """The file or the folder of a module, which is not imported. None if there is none."""
+    """The file or the folder of a module, which is not imported; None if Python does not find it."""
     package, *rest = name.split(".")
     try:
         spec = importlib.util.find_spec(package)

@@ -159,9 +159,8 @@ TEST(a_forked_child_records_its_nvtx_and_does_not_hang) {
 
 TEST(a_child_of_a_clone_exits_at_once_and_leaves_the_recording_alone) {
   Folder folder;
-  const auto before = std::chrono::steady_clock::now();
-  CHECK_EQUAL(Program(folder, "clone").wait(), 0);
-  CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(15));
+  // A child that waited for threads of its parent would wait for longer than this test may take.
+  CHECK_EQUAL(Program(folder, "clone", "patience_ms=600000").wait(), 0);
   const CaptureReader c(folder.only());
   CHECK(c.says("\"ended\""));
   CHECK_EQUAL(kernels(c), std::size_t{1000});
