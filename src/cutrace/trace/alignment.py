@@ -21,21 +21,21 @@ _CLEARLY = 4
 _EXPLAINED = 0.75
 _LEAST_READING = 1_000
 _FEWEST = 3
-#: The smallest unexplained difference of leads (ns) that means that the wall clock was set.
+#: A larger unexplained difference of leads (ns) means that the wall clock was set.
 STEP = 1_000_000
 # Offsets larger than this (146 years in ns) come from wrong snapshots.
 _FARTHEST = 1 << 62
 
 
-#: Sentences for files on clocks that cannot be related, depending on what was done to their times.
+#: Notes on files whose clock cannot be related to the first file's: on moved times, and on kept times.
 MOVED = "a file without clock snapshots was moved in time to start with the first file: --clock keep keeps its times"
 KEPT = "a file has the times of its own clock, not of the first file's: --clock align aligns it"
 
 
 @dataclass(frozen=True)
 class Lead:
-    """REALTIME less BOOTTIME of one machine: ``ns`` at the time ``at`` (ns of BOOTTIME), growing by ``drift`` (ns a
-    ns), with an error of up to ``error`` ns. ``stepped`` when the wall clock was set between snapshots."""
+    """REALTIME less BOOTTIME of one machine: ``ns`` at the time ``at`` (ns of BOOTTIME), growing by ``drift`` ns for
+    each ns. ``error`` is the largest error (ns). ``stepped`` says that the wall clock was set between snapshots."""
 
     ns: int
     at: int
@@ -53,7 +53,7 @@ def lead(snapshots: np.ndarray) -> Lead | None:
         return None
     boottime = snapshots["boottime"].astype(np.int64)
     leads = snapshots["realtime"].astype(np.int64) - boottime
-    # Differences are small enough for a float to hold the nanosecond.
+    # A float holds such small differences exactly.
     at = int(boottime[0])
     first = int(leads[0])
     time = (boottime - at).astype(np.float64)
@@ -85,8 +85,9 @@ def lead(snapshots: np.ndarray) -> Lead | None:
 @dataclass(frozen=True)
 class Alignment:
     """The conversion of one machine's BOOTTIME to another's: add ``offset`` ns, and ``drift`` ns for each ns since
-    ``at``. ``error`` (ns) is the error of reading the clocks, None when it is unknown; the difference between the wall
-    clocks of the machines is not in it. ``stepped`` when the machine's wall clock was set meanwhile."""
+    ``at``. ``error`` (ns) is the error of reading the clocks, None when it is unknown. It excludes the difference
+    between the wall clocks of the machines. ``stepped`` says that the machine's wall clock was set between
+    snapshots."""
 
     offset: int = 0
     drift: float = 0.0
@@ -128,7 +129,7 @@ class Alignment:
 
 
 def aligned(own: Lead, reference: Lead) -> Alignment:
-    """The alignment of one machine's BOOTTIME with the reference's, by way of the wall clock."""
+    """The alignment of one machine's BOOTTIME with the reference's. The wall clock relates the two."""
     apart = own.at + own.ns - reference.at - reference.ns
     rate = 1 + reference.drift
     correction = round(-reference.drift * apart / rate)
@@ -148,8 +149,8 @@ def alignments(
     """Choose the reference boot, and align each boot with it.
 
     ``snapshots`` has rows of ``clocks`` for each boot, in the order of the file, and ``begins`` the first time (ns) of
-    boots with records. The reference is the first boot; if records of another boot would then have negative times, it
-    is the boot that is earliest on the wall clock. A boot without snapshots is moved to start when the reference
+    boots with records. The reference is the first boot. If another boot would then have negative times, the reference
+    is the boot that starts earliest on the wall clock. A boot without snapshots is moved to start when the reference
     starts.
     """
     leads = {boot: lead(rows) for boot, rows in snapshots.items()}

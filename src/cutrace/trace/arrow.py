@@ -252,7 +252,8 @@ def _flat(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unused(name: str, names: list[str]) -> str:
-    """The name, with a number behind it if there is such a name. SQL ignores the case of names."""
+    """A name that is not used yet: the given name, followed by a number if it is used. SQL ignores the case of
+    names."""
     used = {known.lower() for known in names}
     unused = name
     number = 1
@@ -276,7 +277,7 @@ def _payload_column(values: list[Any], indices: np.ndarray) -> Any:
 
 
 def _finite_or_float(value: Any) -> Any:
-    """The value. The name of a number that is not finite is replaced by the number."""
+    """The value; a float in place of the name of a number that is not finite."""
     if value in _NOT_FINITE:
         return float(value)
     return value
@@ -323,7 +324,7 @@ def _columns_of(
     ids: np.ndarray,
     indexed: bool,
 ) -> list[Any]:
-    """The columns of the rows of another table with these ids."""
+    """The columns of another table, for the rows with these ids."""
     pa = pyarrow()
     shown = other.drop_columns(NOT_SHOWN.intersection(other.schema.names))
     if not indexed:
@@ -338,7 +339,7 @@ def _columns_of(
 
 
 def _values(column: Any) -> Any:
-    """The values of a column without a dictionary of their own."""
+    """The values of a column, without a dictionary."""
     whole = column.combine_chunks()
     if pyarrow().types.is_dictionary(whole.type):
         return whole.dictionary_decode()

@@ -1,8 +1,8 @@
 """Captures of windows: what was recorded, and what was not.
 
-With a capture range (docs/howto/long-runs.md) a process is recorded only while its program wants it.
-``Process.windows`` has these times. Nothing is known about the time between them, so it is neither a loss nor idle
-time.
+With a capture range (docs/howto/long-runs.md) a process is recorded only in the windows that its program opens.
+``Process.windows`` has the windows. The time between windows is neither a loss nor idle time, because nothing is known
+about it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ Interval = tuple[int, int]
 
 
 def sentences(processes: Sequence[Process], end: int) -> Iterator[str]:
-    """A sentence for each capture range. ``end`` is the end of the trace; it ends windows in which the process was
-    killed."""
+    """A sentence for each capture range. ``end`` is the end of the trace. It closes the windows of killed processes."""
     of_ranges: dict[str, list[Process]] = {}
     for process in processes:
         if process.capture_range:
@@ -50,7 +49,7 @@ def unrecorded(processes: Iterable[Process]) -> list[Interval]:
         if not process.capture_range:
             return []
         for window in process.windows:
-            # An open window lasts until its process was killed, and the process has no later one.
+            # A process that was killed in a window has no later window.
             end = _UNKNOWN
             if window.end:
                 end = max(window.read, window.end)

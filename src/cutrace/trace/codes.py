@@ -29,7 +29,7 @@ class KernelCode:
     """The machine code of a kernel.
 
     ``hash`` covers the code, its constants, and the code of the functions that it calls. ``size`` is the size of its
-    code (bytes), ``registers`` and ``local`` (bytes) belong to a thread, ``static_shared`` (bytes) to a block;
+    code (bytes). ``registers`` and ``local`` (bytes) are per thread, ``static_shared`` (bytes) is per block.
     ``architecture`` is 90 for sm_90.
     """
 
@@ -42,7 +42,7 @@ class KernelCode:
 
     @property
     def text(self) -> str:
-        """The hash as people see it: 16 hexadecimal digits."""
+        """The hash for display: 16 hexadecimal digits."""
         return hash_text(self.hash)
 
     @property
@@ -65,8 +65,8 @@ class KernelCode:
 class CodesOfKernel:
     """The machine code of the launches of one kernel name.
 
-    ``codes`` certainly ran. ``candidates`` are the codes that may have run in launches whose code is not known;
-    ``unknown`` says that there were such launches.
+    ``codes`` certainly ran. ``unknown`` says that there are launches whose code is not known. ``candidates`` are the
+    codes that may have run in these launches.
     """
 
     codes: frozenset[KernelCode]
@@ -118,7 +118,8 @@ class KernelCodes:
         return frozenset(self._by_name.get((process, name), ()))
 
     def text(self, process: int, name: str, code: int) -> str:
-        """The hash of a launch for people. ``name`` is mangled, ``code`` the field of its launch configuration."""
+        """The hash of a launch for display. ``name`` is the mangled name, ``code`` the field of its launch
+        configuration."""
         if code:
             return hash_text(code)
         hashes = {known.hash for known in self.candidates(process, name)}
@@ -161,7 +162,7 @@ def _launches(kernels: np.ndarray) -> set[tuple[int, int]]:
 
 
 class _Found:
-    """The codes of one name, as they are found."""
+    """The codes of one name that were found so far."""
 
     def __init__(self) -> None:
         self.codes: set[KernelCode] = set()
@@ -182,7 +183,7 @@ class _Found:
 
 
 def hash_text(code: int) -> str:
-    """The hash of machine code as people see it."""
+    """The hash of machine code for display."""
     return f"{code:016x}"
 
 

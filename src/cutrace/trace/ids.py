@@ -28,7 +28,7 @@ class IdMap:
         values = np.asarray(to, np.uint32)
         later = keys[1:]
         if not (later > keys[:-1]).all():
-            # unique() keeps the first of equal keys, so reverse them to keep the last.
+            # unique() keeps the first of equal keys, so reverse the lists to keep the last.
             keys, at = np.unique(keys[::-1], return_index=True)
             values = values[::-1][at]
         if len(keys) and keys[0] == 0:
@@ -39,7 +39,7 @@ class IdMap:
         return cls(keys, values, bool(same.all()))
 
     def keeps(self, ids: np.ndarray) -> bool:
-        """Whether :meth:`apply` would return the same ids, so that no copy is needed."""
+        """Whether :meth:`apply` returns the ids unchanged, so that no copy is needed."""
         return self.identity and not exceeds(ids, len(self.local))
 
     def apply(self, ids: np.ndarray) -> np.ndarray:

@@ -19,8 +19,9 @@ class Tally:
 
 @dataclass(frozen=True)
 class Account:
-    """The events of one kind (``what``) in an imported file: ``seen`` in it, ``kept`` as rows, ``left`` out because no
-    table holds them, and ``lost`` because they could not be used. The last two are by reason."""
+    """The events of one kind (``what``) in an imported file. ``seen`` counts all events, ``kept`` the events that
+    became rows. By reason, ``left`` counts the events that no table holds, and ``lost`` the events that could not be
+    used."""
 
     what: str
     seen: Tally

@@ -1,4 +1,4 @@
-"""Sets of moments: disjoint intervals of time, and how long they last within windows."""
+"""Unions of intervals of time, and how long they last within windows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Intervals:
 
     @classmethod
     def union(cls, start: np.ndarray, end: np.ndarray) -> Intervals:
-        """The moments of any intervals. An interval that ends when it starts, or before, has none."""
+        """The union of any intervals. An interval that ends when it starts, or before, is empty."""
         lasting = start < end
         start = start[lasting]
         end = end[lasting]
@@ -42,7 +42,7 @@ class Intervals:
 
     @property
     def length(self) -> int:
-        """How long (ns) all intervals last together."""
+        """The sum (ns) of the lengths of all intervals."""
         lengths = self.end - self.start
         return int(lengths.sum())
 
@@ -69,7 +69,7 @@ class Intervals:
         whole = np.append(0, np.cumsum(lengths))
         starts = np.append(0, self.start)
         ends = np.append(0, self.end)
-        # The last interval that starts up to each time; the one at 0 is empty.
+        # The last interval that starts up to each time. Index 0 is an empty interval.
         last = np.searchsorted(starts, times, side="right") - 1
         after_time = np.maximum(ends[last] - times, 0)
         until: np.ndarray = whole[last] - after_time
@@ -79,7 +79,7 @@ class Intervals:
 class GrowingIntervals:
     """Intervals that are added in pieces, in any order. Memory grows with the disjoint intervals."""
 
-    #: Pieces are united when there are this many more of them.
+    #: The smallest number of added intervals to unite.
     LOOSE = 1 << 18
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class GrowingIntervals:
         self._loose = 0
 
     def add(self, start: np.ndarray, end: np.ndarray) -> None:
-        """Add intervals (ns). An interval that ends when it starts, or before, has no moments."""
+        """Add intervals (ns). An interval that ends when it starts, or before, is empty."""
         self._starts.append(start)
         self._ends.append(end)
         self._loose += len(start)
@@ -98,7 +98,7 @@ class GrowingIntervals:
             self.united()
 
     def united(self) -> Intervals:
-        """The moments of all intervals that were added."""
+        """The union of all intervals that were added."""
         if self._starts:
             united = self._united
             start = np.concatenate([united.start, *self._starts])

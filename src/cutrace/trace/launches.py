@@ -4,9 +4,9 @@ Work has the correlation id of its call, among the calls of its process; id 0 st
 and the driver calls inside it share an id: the outermost call, which starts first, is the launch.
 
 :class:`Launches` has the calls of a trace. :meth:`~Launches.outermost` finds the call of any work, with all calls in
-memory. :meth:`~Launches.ids` returns the ids of the calls of some work, :meth:`~Launches.divided` the ids of calls
-inside and outside of something. :meth:`~Launches.of` finds the calls of work that is read in step with them, in bounded
-memory. :class:`LaunchTimes` says which intervals contain a launch.
+memory. :meth:`~Launches.ids` returns the ids of the calls of some work, and :meth:`~Launches.divided` splits the ids of
+calls by a condition. :meth:`~Launches.of` finds the calls of work in bounded memory: it reads the calls in step with
+the work. :class:`LaunchTimes` says which intervals contain a launch.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ REMEMBERED_BITS = 20
 @dataclass(frozen=True)
 class LaunchCalls:
     """The launching API call of each row of GPU work: ``start`` and ``end`` (ns), ``thread`` and ``function``. All are
-    0 where ``known`` is False. ``owner`` is the set of nests of ``ranges`` that the call is in, and ``how`` says how
-    (:class:`cutrace.trace.ranges.Ranges`). Without ranges, the call is in no nest."""
+    0 where ``known`` is False. ``owner`` is the set of nests of ``ranges`` that the call is in, and ``how`` is the way
+    in which it belongs to them (:class:`cutrace.trace.ranges.Ranges`). Without ranges, the call is in no nest."""
 
     ranges: Ranges
     known: np.ndarray
@@ -53,17 +53,17 @@ class LaunchCalls:
 
 
 class NewestCalls:
-    """The newest ``2**bits`` calls of one process. ``ranges`` finds the ranges that the calls are in. Ranges have to be
-    added to it before the calls in them."""
+    """The newest ``2**bits`` calls of one process. ``ranges`` finds the ranges that the calls are in. Add a range to it
+    before the calls in the range."""
 
     def __init__(self, bits: int, ranges: Ranges | None = None) -> None:
-        #: The kept calls, and the work of each.
+        #: The kept calls.
         self.kept = Calls(bits)
         self._ranges = ranges or Ranges()
 
     def add(self, calls: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Add rows of ``api_calls``: an array, or columns by name. Returns the owner of each call, and how it owns the
-        call."""
+        """Add rows of ``api_calls``: an array, or columns by name. Returns the owner of each call, and the way in which
+        the call belongs to it."""
         thread = calls["thread"]
         owner, how = self._ranges.owners(thread, calls["start"])
         self.kept.add(
@@ -132,7 +132,7 @@ class CallBlocks(NewestCalls):
         self.added(rows, *self.add(rows))
 
     def added(self, rows: np.ndarray, owner: np.ndarray, how: np.ndarray) -> None:
-        """Note calls that were read, the owner of each, and how it owns the call."""
+        """Note calls that were read, with the results of :meth:`NewestCalls.add`."""
 
 
 class ProcessIds:
@@ -181,7 +181,7 @@ class Launches:
         return CallBlocks(trace.block, infos.get("api_calls", ()), bits)
 
     def ids(self, rows_of: Iterable[tuple[Any, np.ndarray]]) -> ProcessIds:
-        """The ids of the known calls of some work, or of some calls: pairs of a process and rows."""
+        """The ids of calls that were recorded. ``rows`` are pairs of a process, and rows of GPU work or calls."""
         pairs = []
         for process, rows in rows_of:
             ids = rows["correlation"]
@@ -192,8 +192,8 @@ class Launches:
         self, inside: Callable[[OwnedCalls], np.ndarray], by: RangesBy | None
     ) -> tuple[ProcessIds, ProcessIds]:
         """The ids of the calls that are ``inside``, and of the other calls. ``inside`` returns a mask of calls. ``by``
-        is None if ranges do not matter. An id with calls on both sides is in the first set if its outermost call is
-        inside, else in the second set alone."""
+        is None if ranges do not matter. If an id has calls of both kinds, it is in the second set. It is in the first
+        set too if its outermost call is inside."""
         here = []
         away = []
         for calls in self._owned(by):
@@ -209,7 +209,7 @@ class Launches:
         return ids_here, ids_away
 
     def _owned(self, by: RangesBy | None) -> Iterator[OwnedCalls]:
-        """All calls, by process, in rising times of blocks."""
+        """All calls, by process. The blocks of a process are in the order of time."""
         trace = self._trace
         infos_of = trace.infos_by_process(("api_calls", *RANGE_TABLES))
         for process, infos in enumerate(infos_of):
@@ -234,7 +234,7 @@ def _outermost_is_away(
     inside: Callable[[OwnedCalls], np.ndarray],
     keys: np.ndarray,
 ) -> np.ndarray:
-    """The keys whose outermost call is not inside."""
+    """The ids whose outermost call is not inside."""
     first: dict[int, tuple[int, bool]] = {}
     for calls in owned:
         all_keys = _keys(calls.process, calls.rows["correlation"])
@@ -294,7 +294,8 @@ def _outermost(trace: Trace) -> np.ndarray:
 
 
 class LaunchTimes:
-    """When threads launched. ``parts`` are starts of launches (ns) and their threads; None if these are not known."""
+    """The times of the launches of threads. ``parts`` are starts of launches (ns) and their threads; the threads are
+    None if they are not known."""
 
     def __init__(self, parts: Iterable[tuple[np.ndarray, np.ndarray | None]]) -> None:
         of_any: list[np.ndarray] = []
@@ -346,7 +347,7 @@ def _among(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     if len(keys) > 1:
         at = np.searchsorted(keys, wanted)
     else:
-        at = np.zeros(1, np.int64)  # often one device or stream
+        at = np.zeros(1, np.int64)  # The common case: one device or stream.
     mask: np.ndarray = keys.take(at, mode="clip") == wanted
     return mask
 

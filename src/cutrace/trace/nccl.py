@@ -1,8 +1,8 @@
 """The calls of NCCL, from fields of the payloads of its NVTX ranges.
 
-A payload has the communicator, the size of the message, the root and the reduction, as far as the call has them. Older
-versions of NCCL leave out the communicator. The rank, and the number of ranks, are in the payloads of the calls that
-make or end a communicator.
+A payload has the communicator, the size of the message, the root and the reduction of a call, if the call has them.
+Older versions of NCCL leave out the communicator. The rank, and the number of ranks, are in the payloads of the calls
+that make or end a communicator.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NcclCall(NamedTuple):
     reduction: str | None = None
 
 
-#: The call of ranges that are not NCCL's.
+#: The entry for ranges of other libraries.
 NO_CALL = NcclCall()
 
 
@@ -51,7 +51,7 @@ class NcclCalls:
         self._domain = trace.strings.find(_DOMAIN)
         self._payloads: dict[int, dict[str, Any]] = {}
         self._numbers: dict[NcclCall, int] = {NO_CALL: 0}
-        # The ranks that a process, and each of its threads (0 for all), has in a communicator.
+        # The ranks in a communicator by process and thread. Thread 0 stands for all threads of the process.
         self._ranks: defaultdict[tuple[int, int, int], set[int]] = defaultdict(set)
         #: The number of ranks of each communicator that is known.
         self.sizes: dict[int, int] = {}
@@ -75,7 +75,8 @@ class NcclCalls:
         return numbers
 
     def world(self, process: int) -> tuple[int, int] | None:
-        """The rank of a process and the number of ranks, None if its communicators of several ranks do not agree."""
+        """The rank of a process and the number of ranks, in its communicators of several ranks. None if it has no such
+        communicator, or if they differ."""
         found = set()
         for (owner, thread, communicator), ranks in self._ranks.items():
             size = self.sizes.get(communicator, 0)
@@ -86,8 +87,8 @@ class NcclCalls:
         return None
 
     def _distinct(self, rows: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The distinct combinations of process, thread and payload in NCCL's rows; for each such row the index of its
-        combination; and a mask of these rows."""
+        """The distinct combinations of process, thread and payload in rows of NCCL, the index of the combination of
+        each of these rows, and a mask of these rows."""
         is_call = np.zeros(len(rows), bool)
         if self._domain is not None:
             is_call = (rows["domain"] == self._domain) & (rows["arguments"] != 0)
@@ -105,7 +106,7 @@ class NcclCalls:
         return self._payloads[text]
 
     def _note_rank(self, process: int, thread: int, payload: dict[str, Any]) -> None:
-        """Payloads of calls that make or end a communicator have the rank."""
+        """Keep the rank, which is in payloads of calls that make or end a communicator."""
         communicator = _integer(payload, _COMMUNICATOR, 64)
         if communicator is None:
             return
@@ -137,7 +138,7 @@ class NcclCalls:
         return self._numbers.setdefault(call, len(self._numbers))
 
     def _rank(self, process: int, thread: int, communicator: int) -> int | None:
-        """The rank of a caller. A process with several ranks of a communicator may have a thread for each."""
+        """The rank of a caller. A process with several ranks of a communicator may have one thread for each rank."""
         for owner in (0, thread):
             ranks = self._ranks.get((process, owner, communicator), set())
             if len(ranks) == 1:

@@ -1,8 +1,8 @@
 """Rows of several tables in the order of time, with bounded memory.
 
-Blocks come in the order of their completion, and their rows in any order. A block is read when the time reaches it and
-stays in memory until all of its rows were taken. If too many blocks are in memory, the blocks whose remaining rows
-start latest are dropped and read again later.
+A file has its blocks in the order of their completion. The rows of a block are in any order. A block is read when the
+time reaches it and stays in memory until all of its rows were taken. If too many blocks are in memory, the blocks whose
+remaining rows start latest are dropped and read again later.
 
 :class:`Ordered` has the rows of tables of a trace. :class:`BlockOrder` is the same for blocks of any source.
 """
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of a window, and of the blocks that stay in memory for later windows, in bytes and blocks."""
+    """The limits of a window and of the blocks that stay in memory for later windows, in bytes and blocks."""
 
     window_bytes: int
     window_blocks: int = _MANY
@@ -58,8 +58,8 @@ class Limits:
 
 @dataclass
 class LiveBlock(Generic[S, T]):
-    """A block in memory: its source, the starts of its rows (ns, in any order), and its content as it was read. Rows
-    that start before ``taken`` were taken. ``order`` is its number among the blocks."""
+    """A block in memory: its source, the starts of its rows (ns, in any order), and its content as it was read. All
+    rows that start before ``taken`` have been taken. ``order`` is its number among the blocks."""
 
     order: int
     source: S
@@ -79,7 +79,7 @@ class LiveBlock(Generic[S, T]):
 
 @dataclass(order=True)
 class _Waiting(Generic[S]):
-    """A block that is not in memory, and the start of its first row that was not taken."""
+    """A block that is not in memory, and the start of its first remaining row."""
 
     time: int
     order: int
@@ -94,8 +94,8 @@ class BlockOrder(Generic[S, T]):
     block that was dropped. A window starts where the one before ended. :meth:`fill` reads its blocks, and
     :meth:`advance` ends it.
 
-    The ``first_time`` of a source can be later than its first row. With ``apart``, such a block is set apart, and
-    :meth:`left_over` starts with it again. Otherwise its early rows are taken late.
+    The ``first_time`` of a source can be wrong: its block can have earlier rows. With ``apart``, such a block is set
+    apart, and :meth:`left_over` starts with it again. Otherwise its early rows are taken late.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class BlockOrder(Generic[S, T]):
             size += self._waiting[0].source.payload_size
             self._read_next()
         if self.next_time <= self.begin and self.live:
-            # Many blocks start at one time, so this time is taken in parts.
+            # Many blocks start at the same time. They are taken in parts.
             return self.begin + 1
         return max(self.next_time, self.begin)
 
@@ -212,7 +212,7 @@ class BlockOrder(Generic[S, T]):
 
 
 class MergeByTime:
-    """The order of the rows of several parts by start (ns, int64)."""
+    """The merge of the rows of several parts by start (ns, int64)."""
 
     def __init__(self, starts: list[np.ndarray]) -> None:
         self._order: np.ndarray | None = None

@@ -17,11 +17,11 @@ from .rows import LATEST, changes, spanned
 if TYPE_CHECKING:
     from .trace import Trace
 
-#: Numbers for work outside of graphs, and for work of nodes whose creation was not recorded. The numbers of nodes and
-#: of paths follow.
+#: Two numbers for work outside of graphs, and for work of nodes whose creation was not recorded. The numbers of nodes
+#: and of paths come after them.
 OUTSIDE = 0
 UNRECORDED = 1
-#: The tables with work of graph nodes, and the field that leads to the node.
+#: The tables with work of graph nodes, and the field with the node or its launch configuration.
 NODE_FIELDS = {"kernels": "launch", "memcpys": "graph_node", "memsets": "graph_node"}
 #: The strings of paths without ranges.
 NOT_RECORDED = "(not recorded)"
@@ -126,8 +126,8 @@ class Origins:
 
     @cached_property
     def levels(self) -> tuple[np.ndarray, list[str]]:
-        """Number the distinct starts of paths. Returns the number by path and depth, 0 beyond the end of the path; and
-        by number the name of its last range."""
+        """Number the distinct prefixes of paths. Returns the number of each path's prefix of each length, 0 beyond the
+        end of the path, and for each number the name of its last range."""
         known: dict[tuple[str, ...], int] = {}
         deepest = max(map(len, self.paths))
         numbers = np.zeros((len(self.paths), deepest), np.uint32)
@@ -143,8 +143,8 @@ class Origins:
 
     @cached_property
     def creations(self) -> tuple[np.ndarray, list[Creation]]:
-        """The number of the creation of each node, and the distinct creations by number. Reads the API calls of the
-        time in which nodes were created."""
+        """The number of the creation of each node, and the distinct creations by number. Reads the blocks of API calls
+        from the time in which nodes were created."""
         processes = range(len(self._edges) - 1)
         functions = [np.zeros(2, np.int64)]
         functions.extend(map(self._functions, processes))
@@ -169,7 +169,7 @@ class Origins:
         order = np.lexsort((rows["created"], rows["thread"]))
         nodes = rows[order]
         calls = self._creating_calls(process, nodes)
-        # An outer call starts before the calls in it, or ends after them. It is assigned last, so that it stays.
+        # Assign an outer call after the calls inside it, so that it stays. It starts before them or ends after them.
         inner_last = np.lexsort((calls["end"], -calls["start"]))
         calls = calls[inner_last]
         created = order[spanned(calls["first"], calls["last"])]
@@ -204,7 +204,7 @@ class Origins:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """The names in a string of ``graph_nodes``, which is a JSON array; a string that is not an array is one name."""
+    """The names in a string of ``graph_nodes``. The string is a JSON array; any other string is one name."""
     try:
         names = json.loads(text or "[]")
     except (ValueError, RecursionError):

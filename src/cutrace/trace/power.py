@@ -15,7 +15,7 @@ _GAP = 3
 
 
 class Power:
-    """The power of each GPU of a trace over time. It is the power of the whole GPU, whichever process reads it."""
+    """The power of each GPU of a trace over time. All processes of a GPU read the power of the whole GPU."""
 
     def __init__(self, trace: Trace) -> None:
         # The UUID by process and device. Equal UUIDs are one GPU.
@@ -40,8 +40,8 @@ class Power:
     def joules(
         self, process: int, device: int | None, start: np.ndarray, end: np.ndarray
     ) -> list[float | None]:
-        """The energy (J) that a GPU of a process takes in each window from ``start`` to ``end`` (ns); None for windows
-        that the samples do not cover."""
+        """The energy (J) that a process's GPU uses in each window from ``start`` to ``end`` (ns); None for windows that
+        the samples do not cover."""
         energies: list[float | None] = [None] * len(start)
         if device is None:
             return energies

@@ -48,8 +48,8 @@ JOB_VARIABLES = (
 
 @dataclass(frozen=True)
 class RecordedWindow:
-    """A window of a capture range, in ns. ``end`` is when it was closed, ``read`` when its GPU work was over and read.
-    Both are 0 when its process was killed inside."""
+    """A window of a capture range, in ns. It was closed at ``end``; its GPU work was finished and read at ``read``.
+    Both are 0 when its process was killed in the window."""
 
     start: int
     end: int
@@ -62,8 +62,8 @@ class Process:
 
     ``index`` is the value of the ``process`` field of its rows. ``info`` is the whole process description of the file
     (docs/internals/run-bin.md lists its keys). ``alignment`` is already applied to the times of its rows, so that all
-    processes share one clock; ``info["clock_of"]`` then names that clock. It is the identity where the processes
-    share a boot.
+    processes share one clock; ``info["clock_of"]`` then names that clock. ``alignment`` changes nothing if the
+    processes share a boot.
     """
 
     index: int
@@ -77,8 +77,8 @@ class Process:
 
     @property
     def identity(self) -> tuple[str, str, int, str]:
-        """The host, boot, pid and start of the process. A capture may hold one process twice, because metrics of
-        kernels are written later."""
+        """The host, boot, pid and start of the process. A capture may hold a process twice, because metrics of kernels
+        are appended to it as a copy of their process."""
         return self.host, self.boot_id, self.pid, str(self.info.get("started", ""))
 
     @property
@@ -145,12 +145,13 @@ class Process:
 
     @property
     def from_start(self) -> bool:
-        """Whether its capture has all that it did on the GPU from its start, but for losses."""
+        """Whether its capture covers its GPU work from the start of the program, except for losses."""
         return bool(self.info.get("from_start", False))
 
     @property
     def capture_range(self) -> str:
-        """What opened its windows: ``profiler`` or ``nvtx:NAME``. "" when all of the process was recorded."""
+        """What opened its windows: ``profiler`` or ``nvtx:NAME``. "" for a process that was recorded without
+        windows."""
         asked = self.info.get("options", {}).get("capture_range", "")
         if not isinstance(asked, str) or asked == "none":
             asked = ""
@@ -163,7 +164,7 @@ class Process:
 
     @property
     def times_of_windows(self) -> list[list[int]]:
-        """The same as a process description holds them."""
+        """The windows, in the notation of a process description."""
         windows = self.info.get("windows", ())
         times = np.array(windows, np.uint64).reshape(-1, 3)
         aligned: list[list[int]] = self.alignment.moved(times).tolist()
@@ -176,7 +177,7 @@ class Process:
 
     @property
     def records_code(self) -> bool:
-        """Whether the recording was asked for the machine code of kernels."""
+        """Whether the recording had the option for the machine code of kernels."""
         return bool(self.info.get("options", {}).get("code") == "1")
 
     @property
@@ -191,13 +192,13 @@ class Process:
 def describe(
     index: int, pid: int, info: dict[str, Any], alignment: Alignment, clock: str
 ) -> Process:
-    """A process from its description in the file, as the reader gives it: any key may be missing. ``clock`` is the boot
-    that the times of the trace count from."""
+    """A process from its description in the file. Any key may be missing. ``clock`` is the boot that the times of the
+    trace count from."""
     words = tuple(info.get("command", ()))
     program = words[0] if words else info.get("executable", "")
     name = PurePath(program).name
     if name.startswith("python") and "-c" not in words:
-        # The script or module names the process; options of python do not.
+        # The name of the process is the script or module, not an option of python.
         arguments = [word for word in words[1:] if not word.startswith("-")]
         if arguments and arguments[0]:
             name = f"{name} {PurePath(arguments[0]).name}"
@@ -214,7 +215,7 @@ def describe(
 
 
 def _on_clock(info: dict[str, Any], alignment: Alignment, clock: str) -> dict[str, Any]:
-    """A process description that names the clock of the times, and has a note if the times were moved without
+    """A copy of a process description that names the clock of the times. It has a note if the times were moved without
     snapshots."""
     if alignment == Alignment():
         return info
@@ -235,6 +236,6 @@ def recording_of(pid: int, info: dict[str, Any]) -> tuple[str, int, int] | None:
 
 
 def clock_of(info: dict[str, Any]) -> str:
-    """The boot id that the times of a process count from, by its description: its own boot, or the boot of the capture
-    it was merged into."""
+    """The id of the boot from which the times of a process count, by its description. It is its own boot, or the boot
+    of the capture into which it was merged."""
     return str(info.get("clock_of") or info.get("boot_id", ""))

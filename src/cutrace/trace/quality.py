@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 #: Tables of GPU work that API calls launch.
 GPU_WORK = ("kernels", "memcpys", "memsets", "graph_launches")
 
-# Losses that the program or its user caused: ranges without their other end, and rows older than the rows to keep.
+# Losses that the program or its user caused: ranges without a start or an end, and rows older than the rows to keep.
 _INTENDED = ("nvtx_open", "nvtx_unmatched_pop", "let_go")
 
 
 @dataclass(frozen=True)
 class Loss:
-    """``count`` records (or what ``reason`` counts) that the capture does not hold.
+    """A number (``count``) of records that the capture does not hold. Some reasons count other things.
 
     ``reason`` is a name of ``LOSS_REASONS`` or ``not_closed`` (see :func:`unfinished`), ``meaning`` what it counts.
     ``detail`` names the activity kind, file or error. ``process`` is the index of the process.
@@ -40,14 +40,15 @@ class Loss:
 
 
 def counted_loss(count: int, meaning: str) -> str:
-    """What was lost, with its count: ``2 records that CUPTI dropped``. The first word of ``meaning`` is the noun."""
+    """The count and the meaning of a loss: ``2 records that CUPTI dropped``. The first word of ``meaning`` is the
+    noun."""
     noun, _, rest = meaning.partition(" ")
     return f"{count_of(count, noun)} {rest}"
 
 
 def summed(losses: Iterable[Loss], notes: Sequence[str]) -> dict[str, int]:
     """The counts of losses over all processes, by a sentence with count, meaning and detail. Refused kinds of activity
-    that one of ``notes`` names are left out, because the note also names the error."""
+    are left out if ``notes`` name them, because the note also has the error."""
     counts: Counter[str] = Counter()
     for loss in losses:
         named = (
@@ -74,9 +75,10 @@ def located(damage: Damage) -> str:
 
 
 def unfinished(processes: Iterable[Process]) -> Iterator[Loss]:
-    """A loss for each process whose capture was not closed in order, with a bound of what may be missing.
+    """A loss for each process whose capture was not closed in order, with a limit for what may be missing.
 
-    The collector cannot count the unwritten rows of a process that ended by ``os._exit`` or a signal, or still runs.
+    The collector cannot count the unwritten rows of such a process: it still runs, or ended by ``os._exit`` or a
+    signal.
     """
     for process in processes:
         if not process.complete:
@@ -90,8 +92,8 @@ def unfinished(processes: Iterable[Process]) -> Iterator[Loss]:
 
 @dataclass(frozen=True)
 class EarlyStart:
-    """GPU work that starts before the API call that launched it: an error of CUPTI's clock conversion, which cutrace
-    reports and never repairs. ``checked`` is the number of rows whose launch was found."""
+    """GPU work that starts before the API call that launched it. The cause is an error of CUPTI's clock conversion.
+    cutrace reports it and never repairs it. ``checked`` is the number of rows whose launch was found."""
 
     checked: int
     count: int
@@ -102,10 +104,10 @@ class EarlyStart:
 class Quality:
     """What is missing or uncertain in a trace.
 
-    ``unknown`` counts, by table, the rows without known times (``Trace.unknown`` has them); ``never_ended`` the rows
-    among these that start and never end. ``losses`` are not in the file, ``damage`` is in it and unreadable.
-    ``incomplete`` has the indices of processes whose capture was not closed in order. ``notes`` are sentences of the
-    collector.
+    ``unknown`` counts, by table, the rows without known times (``Trace.unknown`` has them). ``never_ended`` counts the
+    rows among these that start and never end. ``losses`` are records missing from the file, ``damage`` is an unreadable
+    part of it. ``incomplete`` has the indices of processes whose capture was not closed in order. ``notes`` are
+    sentences of the collector.
     """
 
     unknown: dict[str, int]
@@ -122,8 +124,7 @@ class Quality:
 
     @property
     def lacks_records(self) -> bool:
-        """Whether records are missing that should be there. Ranges that never ended, and older rows with ``--last``, do
-        not count."""
+        """Whether records are lost. Ranges that never ended, and older rows with ``--last``, do not count."""
         if self.damage:
             return True
         for loss in self.losses:

@@ -1,13 +1,13 @@
-"""Which ranges a launch belongs to. All code that finds the GPU work of a range uses this module, so all results agree.
+"""The ranges that a launch belongs to. All code that finds the GPU work of a range uses this module, so all results
+agree.
 
 Domains are independent of each other. In a domain, a launch at time t by thread T belongs to the innermost range of T
 with start <= t < end. A range without an end lasts to the end of its process. If T has no range of the domain open at
 t, the launch is adopted by the innermost range of the only thread of its process that has one open. If several threads
 have one open, the launch belongs to none. docs/concepts.md describes the rule.
 
-The ranges around the innermost one contain the launch, too. So the answer in a domain is a thread. The ranges of a
-thread in a domain are a nest, and the answer for a launch is a set of nests. The launch is in all ranges of these nests
-that are open at t.
+The ranges around the innermost one contain the launch, too. The ranges of a thread in a domain are called a nest. A
+launch belongs to a set of nests, at most one for each domain, and is in all ranges of these nests that are open at t.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ..runbin.blocks import BlockInfo
 from ..runbin.layout import HOST_SLICE_KINDS
 from .rows import by_value, distinct, spanned, with_open
 
-#: How a launch belongs to ranges: to ranges of its own thread (OWN), to ranges of the only thread that has one open
-#: (ADOPTED), or to no range, because several threads have one open (SEVERAL) or no thread has (NONE). The first of
-#: these that holds in any domain counts.
+#: The ways in which a launch belongs to ranges: to ranges of its own thread (OWN), or of the only thread with an open
+#: range (ADOPTED). It belongs to no range if several threads have one open (SEVERAL), or none has (NONE). If domains
+#: differ, the first of the four counts.
 OWN = RangeThreads.OWN
 ADOPTED = RangeThreads.ADOPTED
 SEVERAL = RangeThreads.SEVERAL
@@ -37,7 +37,7 @@ RangesBy = Literal["adopted", "own"]
 #: The tables with ranges.
 RANGE_TABLES = ("nvtx_ranges", "host_slices")
 
-#: The domain of slices of the host that are no ranges.
+#: The domain of host slices that are no ranges.
 NO_DOMAIN = 0xFFFFFFFF
 
 _ANNOTATION = next(
@@ -47,7 +47,7 @@ _ANNOTATION = next(
 
 def are_ranges(table: str, rows: Any) -> np.ndarray:
     """A mask of the rows of a table of :data:`RANGE_TABLES` (an array, or columns by name) that are ranges: all NVTX
-    ranges, and the annotations on threads that stand for NVTX ranges in traces of other tools. A start/end range
+    ranges, and annotations on threads, which take the place of NVTX ranges in traces of other tools. A start/end range
     belongs to the thread that started it."""
     if table == "nvtx_ranges":
         return np.ones(len(rows), bool)
@@ -87,25 +87,25 @@ class Nest(NamedTuple):
 
 
 class _Domain:
-    """The ranges of one domain, and the sets of nests with one of the domain."""
+    """The ranges of one domain, and the sets of nests that have a nest of this domain."""
 
     def __init__(self, adopts: bool) -> None:
         self.threads = RangeThreads(adopts)
-        # Numbers for combinations of a set without this domain, a thread, and how the thread owns the launch; and by
-        # number, the set with the nest.
+        # Numbers for combinations of a set without this domain, a thread, and the way of belonging; and by number, the
+        # set with the nest of this thread.
         self.keys = Keys(3)
         self.sets: list[int] = []
 
 
 class Ranges:
-    """The ranges of one process, which are added in step with its launches. With ``by="own"`` no launch is adopted."""
+    """The ranges of one process. They are added in step with its launches. With ``by="own"`` no launch is adopted."""
 
     def __init__(self, by: RangesBy = "adopted") -> None:
         self._by = by
         self._domains: dict[int, _Domain] = {}
         #: The distinct sets of nests by number. Set 0 is empty.
         self.sets: list[tuple[Nest, ...]] = [()]
-        # The nests of one set after another, for the sets so far; and by set, the index of its first nest.
+        # The nests of all sets so far, one set after another, and the index of the first nest of each set.
         self._members = np.zeros(0, np.uint64)
         self._firsts = np.zeros(2, np.int64)
 
@@ -128,12 +128,12 @@ class Ranges:
     def owners(
         self, threads: np.ndarray, times: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The nests that each launch is in, as an index into :attr:`sets` (uint32), and how: :data:`OWN`,
-        :data:`ADOPTED`, :data:`SEVERAL` or :data:`NONE`.
+        """For each launch, the index of its nests in :attr:`sets` (uint32), and :data:`OWN`, :data:`ADOPTED`,
+        :data:`SEVERAL` or :data:`NONE`.
 
         All ranges that start up to the last of these times (ns) must have been added. Later calls of this method may
-        have earlier times. But a launch is in no range of a domain if more than a million changes of its ranges are
-        later.
+        have earlier times. Each domain remembers the last million starts and ends of ranges: a launch before them is in
+        no range of the domain.
         """
         owner = np.zeros(len(threads), np.uint32)
         how = np.full(len(threads), NONE, np.uint8)

@@ -51,7 +51,7 @@ def chosen(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
     if mask.dtype == bool:
         kept = plain[mask]
     else:
-        kept = plain.take(mask)  # faster than indexing
+        kept = plain.take(mask)  # Faster than indexing.
     return kept.view(rows.dtype)
 
 
@@ -176,7 +176,8 @@ def first_places(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def spanned(first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """The indices from ``first`` up to, but not including, ``last`` of each span, one span after another."""
+    """The indices of all spans, one span after another. A span has the indices from ``first`` up to, but not including,
+    ``last``."""
     sizes = last - first
     places = np.cumsum(sizes) - sizes
     # The difference between the indices of a span and their places in the result.
@@ -186,7 +187,7 @@ def spanned(first: np.ndarray, last: np.ndarray) -> np.ndarray:
     return indices
 
 
-#: Up to this number of comparisons take less time than sorting.
+#: Up to this number of values, comparing with each is faster than sorting.
 _FEW = 8
 
 

@@ -3,7 +3,7 @@
 A row has to meet all conditions. Four rules relate rows of different tables:
 
 * A row with a correlation id, such as GPU work, is selected with its API call.
-* Work of graph nodes is selected where its graph was launched, and by the ranges in which its nodes were created.
+* Work of graph nodes is selected with the launch of its graph, or by the ranges in which its nodes were created.
 * Conditions on GPU work (device, stream, kernel) also select the calls that launched it, and the ranges and slices of
   the host around these calls.
 * A condition on time applies to each row by itself and selects the rows that touch that time.
@@ -32,7 +32,7 @@ from .ranges import RangesBy, nest_number
 from .rows import LATEST, OPEN_TABLES, chosen, joined, never_ended
 from .trace import Trace
 
-#: Facts about processes and their devices: every selection includes these rows.
+#: Tables of facts about processes and their devices: every selection includes their rows.
 FACTS = frozenset(
     (
         "devices",
@@ -73,14 +73,14 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Selection:
-    """Conditions on the rows of a trace; None for no condition.
+    """Conditions on the rows of a trace. A field that is None is no condition.
 
-    ``start``, ``end`` (ns): rows that touch that time. ``processes``: indices. ``stretches``: GPU work and calls that
-    were launched in one of them, and other rows of the process that touch one. ``created`` adds work of graph nodes and
-    its calls: it is a mask of the paths of ``Trace.origins`` in which the nodes were created. With ``ranges`` the
-    stretches are ranges of threads, and :class:`.ranges.Ranges` decides which launches belong to them. ``devices`` and
-    ``streams``: pairs of a process and a device ordinal or stream id. ``kernels``: a mask of the launch configurations
-    of the trace. ``tables``: names of tables, facts excluded.
+    ``start``, ``end`` (ns): rows that touch that time. ``processes``: indices. ``stretches``: calls that start in a
+    stretch, the GPU work that they launched, and other rows of the process that touch a stretch. ``created`` adds work
+    of graph nodes and its calls: it is a mask of the paths of ``Trace.origins`` in which the nodes were created. With
+    ``ranges`` the stretches are ranges of threads, and :class:`.ranges.Ranges` decides which launches belong to them.
+    ``devices`` and ``streams``: pairs of a process and a device ordinal or stream id. ``kernels``: a mask of the launch
+    configurations of the trace. ``tables``: names of tables, facts excluded.
     """
 
     start: int | None = None
@@ -181,7 +181,7 @@ class SelectedRows:
         return joined(TABLES[table], parts)
 
     def unchosen(self, info: BlockInfo, rows: np.ndarray) -> int:
-        """How many selected rows of a block were not chosen by a condition: conditions on GPU work keep all marks
+        """The number of selected rows of a block that do not meet the conditions: conditions on GPU work keep all marks
         around tests."""
         if info.table != "nvtx_marks" or not self._selection.of_work:
             return 0
@@ -203,7 +203,7 @@ class SelectedRows:
         return [info for info in infos if self._owner(info) in s.processes]
 
     def _owner(self, info: BlockInfo) -> int:
-        """The process that the rows of a block are about. Metrics of kernels are in a later copy of the process."""
+        """The process that the rows of a block describe. A later copy of the process holds metrics of kernels."""
         written_after = ("kernel_metrics", "instruction_metrics")
         if info.table in written_after:
             return self._first[info.process]
@@ -268,13 +268,13 @@ class SelectedRows:
     def _launched(
         self, table: str, process: int, rows: np.ndarray, timed: bool
     ) -> np.ndarray:
-        """Rows whose call was made in a stretch, and rows without a call that touch one."""
+        """Rows whose call starts in a stretch. Rows without a call have to touch one."""
         start, end = _span(table, rows, timed)
         of_gpus = table == "counters" and self._samples_gpus(process)
         if of_gpus:
             return self._stretches.touched_in_any(start, end)
         if table in GPU_WORK or table == "api_calls":
-            # Work and calls count at their start, so that adjacent stretches share none.
+            # Work and calls belong to the stretch in which they start, so that adjacent stretches share none.
             end = np.minimum(start, end)
         # A range that adopts launches may be around events of any thread.
         if self._selection.ranges == "adopted":
@@ -283,7 +283,7 @@ class SelectedRows:
             threads = threads_of(table, rows)
         own = self._stretches.touched(process, start, end, threads)
         if self._selection.ranges and table in GPU_WORK:
-            own[:] = False  # without a known call, work is in no range
+            own[:] = False  # Work without a known call is in no range.
         if "correlation" not in TABLES[table].offsets:
             return own
         calls_inside, calls_outside = self._calls
@@ -314,7 +314,7 @@ class SelectedRows:
 
     @cached_property
     def _replays(self) -> ProcessIds:
-        """The correlation ids of the work that is selected by its creation."""
+        """The correlation ids of the work that is selected because of the creation of its nodes."""
 
         def parts() -> Iterator[tuple[int, np.ndarray]]:
             for table in NODE_FIELDS:
@@ -448,7 +448,7 @@ class SelectedRows:
 
     @cached_property
     def _launch_times(self) -> dict[int, LaunchTimes]:
-        """By process, when the selected work was launched; in a trace without calls, when it started."""
+        """By process, the launch times of the selected work; in a trace without calls, its starts."""
         has_calls = bool(self._trace.count("api_calls"))
         times = defaultdict(list)
         for process, rows in self._rows(("api_calls",) if has_calls else GPU_WORK):
@@ -528,8 +528,8 @@ class _Stretches:
         end: np.ndarray,
         threads: np.ndarray | None,
     ) -> np.ndarray:
-        """A mask of the times of a process that touch one of its stretches. Rows of no thread, or of the whole process,
-        can touch stretches of any thread."""
+        """A mask of the times of a process that touch one of its stretches. Rows without a thread can touch stretches
+        of any thread."""
         mask = np.zeros(len(start), bool)
         for (thread, _), edges in self._edges.get(process, {}).items():
             inside = _touching(edges, start, end)

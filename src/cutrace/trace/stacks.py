@@ -1,7 +1,7 @@
 """Python stacks of API calls: the stack of each call, the frames of each stack, and their strings.
 
 A stack is a frame and the stack of its caller, so stacks form a tree. Id 0 is the empty stack. GPU work has the
-correlation id of the call that launched it, and so the stack of that call.
+correlation id of the call that launched it. Its stack is the stack of that call.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from ..runbin.blocks import BlockInfo
     from .trace import Trace
 
-#: The number of innermost frames in the string of a stack, and the longest string of a frame.
+#: The number of innermost frames in the string of a stack, and the largest length of the string of a frame.
 _SHOWN_FRAMES = 8
 _LONGEST_PLACE = 160
-#: Blocks of ``call_stacks`` that are kept in memory, with sorted rows.
+#: The number of blocks of ``call_stacks`` in memory. Their rows are sorted.
 _KEPT_BLOCKS = 32
-#: Paths that share this many names at their ends are written in full.
+#: Paths are written in full if this many names at their ends are equal.
 _MOST_NAMES = 16
 
 
@@ -114,7 +114,7 @@ class PythonStacks:
         """For each stack, the id of the first stack with equal frames, in any process."""
         frames = self._trace.frames[["file", "function", "line"]]
         _, numbers = np.unique(frames, return_inverse=True)
-        numbers = numbers.reshape(-1)  # the empty frame is the smallest one
+        numbers = numbers.reshape(-1)  # The empty frame is the smallest one.
         rows = self._trace.stacks.copy()
         rows["frame"] = numbers[rows["frame"]]
         return join(rows)
@@ -213,7 +213,7 @@ def join(rows: np.ndarray) -> np.ndarray:
     parents = rows["parent"].astype(np.int64)
     frames = rows["frame"].astype(np.int64)
     first = np.arange(len(rows))
-    # Each cycle has a parent that is not before its stack.
+    # In a cycle, at least one parent does not come before its stack.
     ends_cycle = _in_cycles(parents) & (parents >= first)
     parents[ends_cycle] = 0
     known = _with_callers(parents, frames != 0, np.logical_or)
@@ -223,7 +223,7 @@ def join(rows: np.ndarray) -> np.ndarray:
     first[~known] = 0
     order = np.argsort(depths, kind="stable")
     starts = np.flatnonzero(np.diff(depths[order])) + 1
-    for level in np.split(order, starts)[1:]:  # callers first
+    for level in np.split(order, starts)[1:]:  # Callers come first.
         callers = first[parents[level]]
         _, at, inverse = np.unique(
             callers << 32 | frames[level],
@@ -248,7 +248,7 @@ def by_level(parents: np.ndarray, stacks: np.ndarray) -> list[np.ndarray]:
 def _in_cycles(parents: np.ndarray) -> np.ndarray:
     """A mask of the stacks whose chain of callers has no end, because it runs into a cycle."""
     ancestors = parents
-    # Each round doubles the distance to the ancestor, and a path that ends is shorter than the table.
+    # Each round doubles the distance to the ancestor. A chain that ends is shorter than the table.
     for _ in range(len(parents).bit_length()):
         if not ancestors.any():
             break
@@ -262,7 +262,8 @@ def _with_callers(
     values: np.ndarray,
     both: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """The values of each stack and all its callers, joined by ``both``. The value of stack 0 is neutral."""
+    """For each stack, the values of the stack and all its callers, joined by ``both``. The value of stack 0 has no
+    effect."""
     ancestors = parents
     while ancestors.any():
         values = both(values, values[ancestors])

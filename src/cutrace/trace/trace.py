@@ -78,8 +78,8 @@ class Trace(TraceTables):
     Every table is an attribute: ``trace.kernels`` is a structured NumPy array of one dimension with a row for each
     kernel, and ``trace.kernels["start"]`` is a column. Times are nanoseconds of BOOTTIME (uint64), and sizes are bytes.
     ``process`` is an index of :attr:`processes`. Columns such as ``name`` hold ids of :attr:`strings`.
-    ``trace.launches[kernels["launch"]]`` and ``trace.functions[api_calls["function"]]`` resolve the other references,
-    as do ``frames`` and ``stacks``; their row 0 means "unknown".
+    ``trace.launches[kernels["launch"]]`` and ``trace.functions[api_calls["function"]]`` resolve other references;
+    ``frames`` and ``stacks`` are used in the same way. Row 0 of these tables means "unknown".
 
     Rows are in the order of the file, not of time. Tables are read on first use and kept. Read a table that does not
     fit in memory with :meth:`blocks`. Reading a closed trace raises :class:`cutrace.CutraceError`.
@@ -125,8 +125,8 @@ class Trace(TraceTables):
         return self._tables[name]
 
     def unknown(self, name: str) -> np.ndarray:
-        """The rows of a table without known times, as an array of the same type as from :meth:`table`. Their time is 0
-        or beyond 2^63, or they end before they start."""
+        """The rows of a table without known times, as an array of the same type as from :meth:`table`. Their start is
+        0, their end is 2^63 or later, or they end before they start."""
         self._check(name)
         if name not in self._unknown:
             indices = self._indices(name)
@@ -289,7 +289,7 @@ class Trace(TraceTables):
 
     @cached_property
     def codes(self) -> KernelCodes | None:
-        """The machine code of the kernels of the trace; None if the recording was not asked for it."""
+        """The machine code of the kernels of the trace; None if the recording lacks the option for it."""
         asked = any(process.records_code for process in self.processes)
         if asked or (self.count("kernel_codes") and len(self.kernel_codes)):
             return KernelCodes(self)
@@ -308,7 +308,8 @@ class Trace(TraceTables):
         return self._span[1]
 
     def moment(self, time: Time | None) -> int | None:
-        """The time (ns) of the tables for a moment as in :func:`cutrace.convert`; None for None."""
+        """The time (ns) of a moment, given as for :func:`cutrace.convert`, on the clock of the tables; None for
+        None."""
         if time is None:
             return None
         return parse_moment(time, self.start)
@@ -332,7 +333,7 @@ class Trace(TraceTables):
 
     @property
     def told_losses(self) -> Quality:
-        """The :attr:`quality` without the count of rows without known times, so that no block is read."""
+        """The :attr:`quality` without its counts of rows with unknown times. Reads no block."""
         incomplete = [p.index for p in self.processes if not p.complete]
         return Quality(
             unknown={},
@@ -352,8 +353,8 @@ class Trace(TraceTables):
         return tuple(dict.fromkeys(notes))
 
     def unrecorded(self, process: int | None = None) -> list[tuple[int, int]]:
-        """The times (start and end, ns) between the windows of a capture range in which the ``process`` was not
-        recorded; without ``process``, no process was recorded."""
+        """The times (start and end, ns) between windows of a capture range, when ``process`` was not recorded. Without
+        ``process``: the times when no process was recorded."""
         if process is None:
             chosen = self.processes
         else:
@@ -452,7 +453,7 @@ class Trace(TraceTables):
         return indices[inside]
 
     def _read(self, name: str) -> None:
-        """Read a whole table, with the rows of unknown times set apart."""
+        """Read a whole table. The rows with unknown times are a separate array."""
         table = TABLES[name]
         indices = self._indices(name)
         if not len(indices):
@@ -526,7 +527,7 @@ class Trace(TraceTables):
         # The format has 0 on disk, but a damaged or foreign file may not.
         if "process" in table.offsets and (process or exceeds(rows["process"], 0)):
             changes["process"] = process
-        # References to the table itself are resolved when the whole table is known.
+        # References to rows of the same table are resolved when the whole table is known.
         for f in table.references:
             ids = rows[f.name]
             resolver = self._map(f.type, process)
@@ -567,9 +568,9 @@ class Trace(TraceTables):
         table = TABLES[name]
         indices = self._reader.indices(table.number)
         read, sizes = self._gather(table, indices)
-        # A copy, in which row 0 means "unknown".
+        # Copy it: row 0 means "unknown".
         rows = joined(table, [np.zeros(1, table.dtype), read])
-        del read  # the rows can be many
+        del read  # There can be many rows.
         local = rows["id"].copy()
         rows["id"] = 0
         processes = range(len(self._reader.processes))
@@ -587,7 +588,7 @@ class Trace(TraceTables):
             first = stacks.join(rows)
         else:
             first = _first_equal(table, rows)
-        # Keep equal rows once, in the order of their first appearance: the first process keeps its numbers.
+        # Keep equal rows once, in the order of their first appearance, so that ids of the first process do not change.
         to = numbers
         unique = rows
         kept = first == numbers
@@ -604,7 +605,7 @@ class Trace(TraceTables):
 
     @cached_property
     def _clocks(self) -> tuple[str, list[Alignment]]:
-        """The boot that times count from, and the alignment of each process with it."""
+        """The boot from which times count, and the alignment of each process with it."""
         reader = self._reader
         boots = [clock_of(info) for info in reader.processes]
         if not boots:
@@ -630,7 +631,7 @@ class Trace(TraceTables):
 
     @property
     def clock(self) -> str:
-        """The boot id that the times of the trace count from."""
+        """The id of the boot from which the times of the trace count."""
         return self._clocks[0]
 
     @property

@@ -1,8 +1,8 @@
 """Writing a trace, or a part of it, as a new capture.
 
 Rows are written block by block and process by process, so memory does not grow with the trace. Strings, launch
-configurations, functions, frames and stacks get new ids when the first row refers to them; unreferenced ones are not
-written.
+configurations, functions, frames and stacks get new ids when the first row refers to them. They are not written if no
+row refers to them.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def write(
     notes: tuple[str, ...] = (),
     progress: Progress | None = None,
 ) -> int:
-    """Write the part of a trace that ``selection`` wants (None: all of it) to the capture ``path``, in one step.
+    """Write the selected part of a trace (all of it for None) to the capture ``path``. The file appears in one step.
 
     Each selected process is written with its facts and its description, to which ``notes`` are added. Times are on the
-    clock of the trace. Damage of the original becomes losses of the new capture. Returns the number of event rows,
-    facts excluded. Raises :class:`CutraceError` when no row is selected, or the file cannot be written.
+    clock of the trace. Damage of the original becomes losses of the new capture. Returns the number of event rows; rows
+    of facts do not count. Raises :class:`CutraceError` when no row is selected, or the file cannot be written.
     """
     check_output(path, trace.sources)
     selection = selection or Selection()
@@ -75,7 +75,7 @@ def write(
                 )
             # The description already has "ended" if the original was closed in order.
             writer.close(in_order=False)
-        # A damaged block may have had the selected rows: the capture then says that rows are lost.
+        # The damaged block may have had the selected rows. The new capture then says that rows are lost.
         if selection.of_rows and events == unchosen and not trace.damage:
             refuse_empty(trace)
     return events
