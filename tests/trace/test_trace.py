@@ -13,7 +13,10 @@ import cutrace.trace
 from captures import Capture
 from cutrace.errors import CutraceError
 from cutrace.runbin import TABLES, Writer
+from cutrace.runbin.blocks import HEADER_SIZE
 from cutrace.trace.selection import INTERNED
+
+DATA = Path(__file__).parents[1] / "data"
 
 
 def rows(table: str, length: int, /, **values) -> np.ndarray:
@@ -169,6 +172,29 @@ def test_work_that_seems_to_start_before_its_launch_is_measured_and_not_moved(tm
     early = trace.early_starts["kernels"]
     assert (early.checked, early.count, early.largest_ns) == (2, 1, 10)
     assert trace.kernels["start"].tolist() == [90, 510, 7]
+
+
+def test_damage_of_any_block_is_told(tmp_path):
+    data = (DATA / "torch_step.bin").read_bytes()
+    with cutrace.trace.load(DATA / "torch_step.bin") as trace:
+        blocks = trace._reader.blocks
+    path = tmp_path / "damaged.bin"
+    for block in blocks[1:]:
+        damaged = bytearray(data)
+        damaged[block.offset + HEADER_SIZE] ^= 1
+        path.write_bytes(damaged)
+        with cutrace.trace.load(path) as trace:
+            places = [damage.offset for damage in trace.quality.damage]
+        assert block.offset in places, block
+
+
+def test_a_damaged_block_of_an_unknown_table_is_told(tmp_path):
+    with Writer(tmp_path / "a.bin") as w:
+        w._block(4000, b"new", rows=1)
+    data = (tmp_path / "a.bin").read_bytes()
+    (tmp_path / "a.bin").write_bytes(data.replace(b"new", b"old"))
+    with cutrace.trace.load(tmp_path / "a.bin") as trace:
+        assert [damage.rows for damage in trace.quality.damage] == [1]
 
 
 def test_a_capture_that_was_not_closed_in_order_says_so(tmp_path):

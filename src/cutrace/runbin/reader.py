@@ -27,6 +27,7 @@ from .layout import (
     BY_NUMBER,
     FORMAT_VERSION,
     PROCESS_BLOCK,
+    STRINGS_BLOCK,
     TABLES,
     TYPES,
     TableLayout,
@@ -121,6 +122,7 @@ class Reader:
             raise BadCapture(f"{self.path} is not a run.bin capture: {_MAKE_ONE}.")
         self._damage = dict.fromkeys(damage)  # in order, each once
         self._index(headers, offsets)
+        self._unread = np.ones(len(self.offsets), bool)
         self.processes: list[dict[str, Any]] = [{} for _ in range(self._process_count)]
         self._beginnings: set[int] = set()
         for block in np.flatnonzero(self.headers["kind"] == PROCESS_BLOCK).tolist():
@@ -271,6 +273,7 @@ class Reader:
                 f"{self.path} is closed: read its tables before closing it, or open it again"
             )
         data = self._read_at(size, offset + HEADER_SIZE)
+        self._unread[index] = False
         checksum = int(header["payload_crc"])
         if len(data) == size and crc32c(data) == checksum:
             return data
@@ -339,6 +342,17 @@ class Reader:
             )
         )
         return None
+
+    def read_rest(self) -> None:
+        """Read each block that was not read before, so that :attr:`damage` is complete."""
+        for index in np.flatnonzero(self._unread).tolist():
+            kind = int(self.headers["kind"][index])
+            if kind == STRINGS_BLOCK:
+                self.strings(index)
+            elif kind in BY_NUMBER:
+                self.read(index)
+            else:
+                self.payload(index)
 
     def contents(self, size: int) -> Iterator[bytes]:
         """The bytes of the file, ``size`` at a time. Raises :class:`BadCapture` when the file got shorter."""

@@ -316,7 +316,7 @@ class Trace(TraceTables):
 
     @property
     def quality(self) -> Quality:
-        """What is missing or uncertain. Counting rows without known times reads each block of a timed table once."""
+        """What is missing or uncertain. Reads each block that was not read before."""
         unknown = {}
         for name, table in TABLES.items():
             rows = 0
@@ -329,6 +329,7 @@ class Trace(TraceTables):
             if unknown.get(name):
                 still_open = never_ended(name, self.unknown(name))
                 lasting[name] = int(still_open.sum())
+        self._reader.read_rest()
         return replace(self.told_losses, unknown=unknown, never_ended=lasting)
 
     @property
