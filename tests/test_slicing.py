@@ -787,6 +787,18 @@ def test_losses_of_the_whole_stay_losses_of_a_part(tmp_path):
     assert [(x.reason, x.count) for x in found.quality.losses] == [("cupti_dropped", 42)]
 
 
+@pytest.mark.parametrize("name", ["s.bin", "s.json"])
+def test_damage_is_told_by_the_cut_that_finds_it(tmp_path, name):
+    training_steps(tmp_path / "a.bin", steps=3)
+    with load(tmp_path / "a.bin") as trace:
+        block = trace.block_infos("kernels")[0]
+    data = bytearray((tmp_path / "a.bin").read_bytes())
+    data[block.offset + HEADER_SIZE] ^= 1
+    (tmp_path / "a.bin").write_bytes(data)
+    done = cut(tmp_path / "a.bin", tmp_path / name, Conditions(end="1s"))
+    assert [sentence.partition(" at ")[0] for sentence in done.missing] == ["damaged block"]
+
+
 def test_several_files_are_cut_as_one(tmp_path):
     paths = [training_steps(tmp_path / f"{pid}.bin", pid=pid, steps=2) for pid in (100, 300)]
     cut(paths, tmp_path / "s.bin", Conditions(nvtx=["step 1"]))

@@ -127,14 +127,16 @@ def cut(
         if conditions.nvtx:
             options = StatsOptions(ranges=conditions.ranges)
             covered = coverage(RANGE_SHARES.of(trace, options))
-        missing = tuple(trace.told_losses.sentences())
         if exporter.name == "capture":
             # The temporary file of other formats is the result here.
             rows = write_capture(trace, destination, selection, notes=notes)
-            return Cut(rows, total, sentences, covered, missing)
-        with selected(trace, selection, notes) as part:
-            convert(part, destination, request)
-            return Cut(_events(part), total, sentences, covered, missing)
+        else:
+            with selected(trace, selection, notes) as part:
+                convert(part, destination, request)
+                rows = _events(part)
+        # Damage inside blocks is known after they were read.
+        missing = tuple(trace.told_losses.sentences())
+        return Cut(rows, total, sentences, covered, missing)
 
 
 def _events(trace: Trace) -> int:
