@@ -98,6 +98,21 @@ def test_a_capture_that_was_not_closed_in_order_is_still_none(tmp_path):
         assert again.quality.incomplete == (0,)
 
 
+@pytest.mark.parametrize("name", ["triton.bin", "processes.bin"])
+def test_a_file_that_is_cut_between_two_blocks_is_not_lossless(tmp_path, name):
+    with load(DATA / name) as trace:
+        ended = [process.info["ended"] for process in trace.processes]
+        write(trace, tmp_path / "out.bin")
+    data = (tmp_path / "out.bin").read_bytes()
+    with load(tmp_path / "out.bin") as whole:
+        offsets = whole._reader.offsets.tolist()
+        assert [process.info["ended"] for process in whole.processes] == ended
+    for offset in offsets[1:]:
+        (tmp_path / "cut.bin").write_bytes(data[:offset])
+        with load(tmp_path / "cut.bin") as cut:
+            assert 0 in cut.told_losses.incomplete, offset
+
+
 def test_notes_are_added_to_what_a_process_says(tmp_path):
     with Capture(tmp_path / "a.bin", notes=["CUPTI is held by another tool"]) as c:
         c.mark("here", 5)

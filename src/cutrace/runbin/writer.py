@@ -34,7 +34,8 @@ class Writer:
 
     The file has a temporary name until :meth:`close` renames it. An exception in a ``with`` block removes it. With
     ``file``, an open file of the caller, blocks are appended to that file. ``info`` is the process description
-    (docs/internals/run-bin.md lists the keys). Raises :class:`CutraceError` when the file cannot be written.
+    (docs/internals/run-bin.md lists the keys); its ``ended`` is written last, so that a file that is cut lacks it.
+    Raises :class:`CutraceError` when the file cannot be written.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Writer:
         else:
             self._instance = instance
         self._sequence = 0
+        self._ended: int | None = info.pop("ended", None)
         self._last = 0
         self._string_ids: dict[bytes, int] = {}
         self._new_strings: list[tuple[int, bytes]] = []
@@ -167,10 +169,13 @@ class Writer:
 
     def close(self, *, in_order: bool = True) -> None:
         """Write what is left, mark the capture as closed in order and rename the file. With ``in_order`` False the mark
-        is not written: a copy takes it over from the description of the original."""
+        is not written."""
         self._write_strings()
+        ended = self._last
+        if self._ended is not None:
+            ended = self._ended
         if in_order:
-            self.process({"ended": self._last})
+            self.process({"ended": ended})
         if not self._owned:
             return
         try:

@@ -55,6 +55,7 @@ def write(
     events = 0
     unchosen = 0
     with replacing(path) as temporary, temporary.open("wb") as whole:
+        first: Writer | None = None
         for process in wanted:
             writer = Writer(path, file=whole, **_description(process, notes))
             out = _ProcessWriter(trace, writer)
@@ -67,14 +68,18 @@ def write(
                 done += 1
                 if progress is not None:
                     progress(done, total)
-            if process is wanted[-1]:
-                # The damage is complete only after all blocks were read.
-                writer.losses(
-                    ("unreadable", max(damage.rows, 1), damage.reason)
-                    for damage in trace.damage
-                )
-            # The description already has "ended" if the original was closed in order.
-            writer.close(in_order=False)
+            if first:
+                writer.close(in_order=process.complete)
+            else:
+                first = writer
+        # The damage is complete only after all blocks were read. A file that is cut between two processes lacks the end
+        # of the first one.
+        if first:
+            first.losses(
+                ("unreadable", max(damage.rows, 1), damage.reason)
+                for damage in trace.damage
+            )
+            first.close(in_order=wanted[0].complete)
         # The damaged block may have had the selected rows. The new capture then says that rows are lost.
         if selection.of_rows and events == unchosen and not trace.damage:
             refuse_empty(trace)
