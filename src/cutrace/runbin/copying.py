@@ -15,7 +15,8 @@ from .writer import pack_strings, span
 
 
 class Changes:
-    """The identity. A subclass overrides what it changes; ``process`` is the index of a process in the file."""
+    """Changes of a copy. This class changes nothing; a subclass overrides some methods. ``process`` is the index of a
+    process in the file."""
 
     def description(self, process: int, info: dict[str, Any]) -> dict[str, Any]:
         """Return the new keys of a process block. The first block of a file has the key ``tables``."""
@@ -33,7 +34,7 @@ class Changes:
 def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) -> None:
     """Write blocks (indices) of a capture to a file.
 
-    Damaged blocks and unknown tables are left out. The other blocks keep their sequence numbers, which show the gap.
+    Damaged blocks and unknown tables are left out. The other blocks keep their sequence numbers, so that the gap shows.
     """
     for index in blocks:
         header = reader.headers[index]

@@ -50,7 +50,7 @@ REFERRED = {
     "stack": "stacks",
 }
 REFERENCES = frozenset({"string", *REFERRED})
-#: The fields of a referred table that are left out where its columns are shown in rows of another table.
+#: The fields of a referred table that are not shown in rows of another table.
 NOT_SHOWN = frozenset({"id", "parent", "process"})
 
 
@@ -99,22 +99,22 @@ class TableLayout:
         return tuple(found)
 
     def referred(self, field: Field) -> str | None:
-        """The table whose columns replace a reference where rows are shown, except the columns in :data:`NOT_SHOWN`.
-        None for other fields."""
+        """For a reference, the table whose columns are shown in its place. The columns in :data:`NOT_SHOWN` are not
+        shown. None for other fields."""
         table = REFERRED.get(field.type) if field.name != "id" else None
-        # a stack does not show its parent
+        # The parent of a stack is not shown.
         if table != self.name:
             return table
         return None
 
     def shows(self, field: Field) -> bool:
-        """Whether a field has a column of its own where rows are shown. The id of a stack is shown too, because it
-        leads to the outer frames."""
+        """Whether a field is shown in a column of its own. The id of a stack is shown too: users find the outer frames
+        by it."""
         return self.referred(field) is None or field.type == "stack"
 
     @cached_property
     def start_field(self) -> str | None:
-        """The field with the start of a row (``start``, or ``time`` of an instant). None for a table without times and
+        """The field with the start of a row: ``start``, or ``time`` for an instant. None for tables without times, and
         for tables about the capture itself (numbers from 64 on)."""
         if self.number >= 64:
             return None
@@ -543,8 +543,7 @@ def _tables() -> Iterator[TableLayout]:
 TABLES: dict[str, TableLayout] = {t.name: t for t in _tables()}
 BY_NUMBER: dict[int, TableLayout] = {t.number: t for t in TABLES.values()}
 
-#: The reasons of losses: number, name, and what is counted, a phrase whose first word is the noun to count. Numbers are
-#: stable.
+#: The reasons of losses: number, name and meaning. The meaning starts with the noun to count. Numbers are stable.
 LOSS_REASONS: dict[int, tuple[str, str]] = {
     1: ("cupti_dropped", "record that CUPTI dropped because it had no buffer"),
     2: (
@@ -601,7 +600,7 @@ HOST_SLICE_KINDS: dict[int, str] = {
 
 
 def schema() -> dict[str, object]:
-    """The layouts as the JSON object that each capture carries under ``tables``."""
+    """The layouts as a JSON object, which each capture has under the key ``tables``."""
     layouts: dict[str, object] = {}
     for table in TABLES.values():
         fields = [

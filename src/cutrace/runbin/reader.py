@@ -1,7 +1,7 @@
 """Reading a run.bin file block by block, damaged files included.
 
-Opening a file reads its block headers only, or all of a small file. Payloads are read one at a time with ``pread``,
-never through a memory map, because truncation by another process would then kill the reader.
+Opening a file reads its block headers only, or all of a small file. Payloads are read one at a time with ``pread``.
+With a memory map, truncation by another process would kill the reader.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _TYPES_OF_INFO: dict[str, tuple[type, ...]] = {
 }
 _TEXTS_OF_INFO = frozenset(("command", "kinds", "notes", "dumped_because"))
 
-# By kind of dtype, the kinds in a file that can be converted to it: for integers both kinds, else the same kind.
+# By kind of dtype, the kinds in a file that can be converted to it. Signed and unsigned integers convert to each other.
 _READ_AS = {"u": "ui", "i": "ui", "f": "f", "V": "V"}
 
 #: Files up to this size are read at once: a test suite writes many small files.
@@ -144,7 +144,7 @@ class Reader:
             return self._whole[offset:end]
         try:
             return read_at(self._fd, size, offset)
-        except OSError as error:  # a disk that fails
+        except OSError as error:  # The disk has failed.
             raise BadCapture(cannot_read(self.path, error)) from None
 
     def _index(self, headers: np.ndarray, offsets: np.ndarray) -> None:
@@ -193,8 +193,8 @@ class Reader:
         self.process_of = process
 
     def _note_missing_blocks(self) -> None:
-        """Note gaps in the sequence numbers of blocks, except before the first block of a file: a recording may have
-        been cut into several files."""
+        """Note gaps in the sequence numbers of blocks. A gap before the first block of a file is no loss, because a
+        recording may have been cut into several files."""
         sequence = self.headers["sequence"].astype(np.int64)
         steps = sequence[1:] - sequence[:-1]
         one_file = self._process_count == 1 and 0 in self._beginnings
@@ -405,9 +405,8 @@ class Reader:
         info = self.description(index)
         if info is not None:
             process = self.processes[int(self.process_of[index])]
-            if (
-                "tables" in info
-            ):  # a new file of the process starts here: these keys belong to the previous file
+            if "tables" in info:
+                # A new file of the process starts here. These keys belong to the previous file.
                 process.pop("ended", None)
                 process.pop("dumped_because", None)
                 self._beginnings.add(index)
@@ -416,7 +415,7 @@ class Reader:
                 (key, value) for key, value in info.items() if _sound(key, value)
             )
             if windows:
-                # Each file of a process has its own windows, and describes a window again at the end of the window.
+                # Each file of a process has its own windows. It describes a window again at the end of the window.
                 by_start = {
                     window[0]: window for window in (*windows, *process["windows"])
                 }
@@ -432,7 +431,7 @@ def _described(data: bytes) -> dict[str, Any] | None:
     if not isinstance(info, dict):
         return None
     if "tables" in info and info["tables"] == _own_schema():
-        # Share it: a capture of a thousand ranks would hold a thousand equal declarations.
+        # Share the declaration: a capture of a thousand ranks would hold a thousand equal ones.
         info["tables"] = _own_schema()
     return info
 
@@ -452,8 +451,8 @@ def _of_one_process(headers: np.ndarray) -> bool:
 
 
 def _sound(key: str, value: object) -> bool:
-    """Whether the value of a process description's key has the required type. Values of other types are left out, so
-    that callers of the reader need no checks. Unknown keys may have any type."""
+    """Whether the value of a key in a process description has the right type. Other values are left out, so that
+    callers of the reader need no checks. Unknown keys may have any type."""
     if key == "windows":
         return isinstance(value, list) and bool(value) and all(map(_is_window, value))
     if key in _TEXTS_OF_INFO:
@@ -462,7 +461,7 @@ def _sound(key: str, value: object) -> bool:
 
 
 def _is_window(value: object) -> bool:
-    """Whether this is the start, the end and the last time of a window, as ns."""
+    """Whether this is a window: a list of its start, its end and its last time (ns)."""
     if not isinstance(value, list) or len(value) != 3:
         return False
     return all(type(time) is int and 0 <= time < 1 << 63 for time in value)
@@ -481,8 +480,8 @@ def _own_layouts() -> dict[str, np.dtype]:
 
 
 def _layouts(declared: object) -> dict[str, np.dtype]:
-    """The row layout of each table for a process with this declaration. This version's layouts where its process block
-    was lost."""
+    """The row layout of each table for a process with this declaration. If the process block is lost, these are the
+    layouts of this version."""
     if not isinstance(declared, dict) or declared is _own_schema():
         return _own_layouts()
     layouts = {}
@@ -496,7 +495,8 @@ def _layouts(declared: object) -> dict[str, np.dtype]:
 def _layout(table: TableLayout, declared: object) -> np.dtype | None:
     """The layout that a file declares for a table; None when the declaration is missing or invalid."""
     if declared == _own_schema()[table.name]:
-        return table.dtype  # the usual case: parsing the declaration takes longer than opening a small file
+        # The usual case. Parsing the declaration would take longer than opening a small file.
+        return table.dtype
     if not isinstance(declared, dict):
         return None
     row_size = declared.get("row_size")
@@ -516,7 +516,7 @@ def _layout(table: TableLayout, declared: object) -> np.dtype | None:
             return None
         known = TYPES.get(kind) if isinstance(kind, str) else None
         if known is None or name not in table.offsets:
-            continue  # a field of a newer version
+            continue  # The field is of a newer version.
         if name in names or not 0 <= offset <= row_size - known[0]:
             return None
         if np.dtype(known[1]).kind not in _READ_AS[table.dtype[name].kind]:

@@ -1,8 +1,8 @@
 """Redacted captures: copies without command lines, host names and paths.
 
 A capture is copied block by block. Only tables, fields and keys that are on a list are copied, so additions of newer
-versions are left out. Options of the recording are copied unless they are or have a path. See
-docs/internals/privacy.md for what stays.
+versions are left out. Options of the recording are copied unless they contain a path. docs/internals/privacy.md lists
+the contents that stay.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEPT = frozenset(
      "cupti_version", "driver", "driver_version", "runtime_version", "nvtx", "tables")
 )  # fmt: skip
 
-#: Options of the recording that are paths, even if their value is a name without a folder.
+#: Options of the recording whose value is a path, even if it has no folder.
 PATH_OPTIONS = frozenset(
     (
         "directory",
@@ -42,13 +42,13 @@ PATH = b"(path)"
 #: The replacement of other strings that identify a user.
 HIDDEN = "(hidden)"
 
-#: Keys of arguments whose strings are replaced: in lower case, without ``_``, ``-``, ``.`` and spaces, and without the
+#: Keys of arguments whose strings are replaced. They are in lower case, without ``_``, ``-``, ``.``, spaces, and the
 #: ``s`` of a plural.
 PRIVATE_KEYS = frozenset(
     ("host", "node", "nodename", "machine", "machinename", "server", "user", "login", "email", "cmd", "cmdline",
      "command", "commandarg", "argv", "executable", "env", "environment", "credential", "authorization")
 )  # fmt: skip
-#: The ends of such keys, whatever is before them, such as ``auth_token``.
+#: Endings of keys whose strings are replaced, such as ``token`` in ``auth_token``.
 PRIVATE_ENDS = (
     "hostname", "username", "commandline", "token", "password", "passwd", "secret", "apikey", "accesskey",
 )  # fmt: skip
@@ -58,28 +58,28 @@ _PATHS = re.compile(
     rb"(?<![\w.+-])(?!file:)[A-Za-z][\w.+-]*://[^\s\"'<>|;,()\[\]]*"
     # A path in quotes, up to the same quote.
     rb"|(?<=([\"']))(?:~[\w.-]*/|(?:file://)?/[^/\r\n\"']+/)[^\r\n]*?(?=\1)"
-    # An absolute path, or one below a home folder: two names or more, up to the punctuation that ends it in a sentence.
-    # It may follow an option of one letter, such as -I.
+    # An absolute path of two names or more, or a path below a home folder. Punctuation of the sentence ends it. It may
+    # follow an option of one letter, such as -I.
     rb"|(?:(?<![\w.~-])|(?<=\s-[A-Za-z])|(?<=^-[A-Za-z]))(?:~[\w.-]*|file://)?(?:/[^/\s\"'<>|:;,()\[\]]+){2,}/?"
     rb"|(?<![\w.~/-])~[\w.-]*/[^\s\"'<>|:;,()]*"
     # C:\name, C:/name and \\server\name. A space ends the last name only.
     rb"|(?:(?<!\w)(?:file:/+)?[A-Za-z]:[\\/]+|(?<![\w\\])\\\\+(?=[\w.$-]+\\))"
     rb"(?:[^\\/\"'<>|:;,*?\r\n]+[\\/]+)*[^\\/\s\"'<>|:;,()\[\]]*"
-    # The relative path of a Python file, with a line behind it.
+    # The relative path of a Python file, followed by a line number.
     rb"|(?<![\w./\\~-])(?:[\w.-]+[\\/])+[\w.-]+\.py(?=\(\d+\)|:\d+)"
 )
-# A slash of a path, not of a part such as 1/100.
+# A slash of a path, not of a fraction such as 1/100.
 _SLASH = re.compile(r"(?<![0-9])/|/(?![0-9])|\\")
 _BEGINS_AS_PATH = re.compile(rb"~?/|[A-Za-z]:[\\/]|\\\\[\w.$-]+\\")
-# The line and the function behind the file of a Python function: "(12): step", ":12 in step", ":12".
+# The line and the function after the file name of a Python function: "(12): step", ":12 in step", ":12".
 _LINE = re.compile(rb"(?:\(\d+\)(?:: [^/\\]*)?|:\d+(?: in [^/\\]*)?)$")
 
 
 def without_paths(text: bytes) -> bytes:
     """Replace each absolute path and each URL in a string with ``(path)``.
 
-    A string of one line that starts as a path is one path, spaces included, up to a line number and a function at its
-    end. In JSON arrays and objects this applies to each of their strings and keys; strings under one of
+    A string of one line that starts with a path is one path, with its spaces, up to a line number and a function at its
+    end. In JSON arrays and objects, the paths in each string and key are replaced. Strings under one of
     :data:`PRIVATE_KEYS` become ``(hidden)``.
     """
     stripped = text.lstrip()
@@ -119,7 +119,7 @@ def _redacted_value(value: Any, private: bool = False) -> Any:
         kept: dict[str, Any] = {}
         for key, item in value.items():
             name = _without_paths(key)
-            if name in kept:  # several keys were paths
+            if name in kept:  # Several keys were paths.
                 name = f"{name} {len(kept) + 1}"
             is_private = private or _is_private(key)
             kept[name] = _redacted_value(item, is_private)
@@ -128,8 +128,8 @@ def _redacted_value(value: Any, private: bool = False) -> Any:
 
 
 def _has_path(value: object) -> bool:
-    """Whether the value of an option of the recording may have a path, as a collector with the option ``redact`` sees
-    it."""
+    """Whether the value of an option of the recording may have a path. A collector with the option ``redact`` has the
+    same rule."""
     if not isinstance(value, str):
         return True
     return bool(_SLASH.search(value))

@@ -64,7 +64,7 @@ class Writer:
         self._interned: dict[str, Keys] = {}
         self._owned = file is None
         try:
-            # Nobody else reads a capture that is not complete; publish() sets the mode that the umask allows.
+            # Only this user can read a capture that is not complete. publish() sets the mode that the umask allows.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
             self._file: BinaryIO = file or os.fdopen(
                 os.open(self._part, flags, 0o600), "wb"
@@ -250,8 +250,8 @@ class Writer:
 
 
 class NewIds:
-    """Ids of a new file by ids of another file; 0 stays 0. ``write`` gets ids of the other file (distinct, ascending)
-    at their first use, and returns the new ids."""
+    """A map from ids of another file to ids of a new file; 0 stays 0. ``write`` writes the entries of ids (distinct,
+    ascending) at their first use, and returns the new ids."""
 
     def __init__(self, write: Callable[[np.ndarray], Any]) -> None:
         self._write = write
@@ -269,8 +269,8 @@ class NewIds:
 
 
 def as_words(rows: np.ndarray) -> np.ndarray:
-    """The bytes of rows as numbers, one line a row, so that equal rows are found by :class:`cutrace._native.Keys`. Rows
-    of whole words are not copied."""
+    """The bytes of rows as an array of integers, one line for each row. :class:`cutrace._native.Keys` finds equal rows
+    in it. Rows of whole words are not copied."""
     size = rows.dtype.itemsize
     plain = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), size)
     if size % 8 == 0:
