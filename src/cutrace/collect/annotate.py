@@ -1,8 +1,8 @@
 """Ranges around functions of a running Python program, by their names.
 
-The collector runs this file inside the measured program, which need not have cutrace: it imports nothing but the
-standard library. With Python 3.12 and later it uses ``sys.monitoring``, where functions that are not wanted cost
-nothing after their first call. Before, it uses a profile function of the collector, which rejects them.
+The collector runs this file inside the measured program. cutrace need not be installed there, so this file imports only
+the standard library. With Python 3.12 and later it uses ``sys.monitoring``: functions without ranges cost nothing after
+their first call. With earlier versions it uses a profile function of the collector, which skips such functions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GENERATOR = 0x20 | 0x80 | 0x200  # a generator, coroutine or asynchronous gener
 
 
 def problem_of(name: str) -> str:
-    """A sentence on what is wrong with the name of functions to annotate, "" for nothing."""
+    """A sentence on an error in the name of functions to annotate, "" for a valid name."""
     is_path = "." in name and all(part.isidentifier() for part in name.split("."))
     if is_path or re.fullmatch(r"[^\s,;:]+:[^\s,;:]+", name):
         return ""
@@ -37,7 +37,7 @@ def problem_of(name: str) -> str:
 
 
 def unused(name: str) -> str:
-    """A sentence on a name that no range had."""
+    """A sentence on a name that matched no call."""
     return (
         f"no call of {name} was annotated: check the name; calls before the first CUDA or NVTX call, and functions "
         "that are not written in Python, have no range"
@@ -45,7 +45,7 @@ def unused(name: str) -> str:
 
 
 class _Function:
-    """Code that gets ranges. It is not kept alive: a program may make code again and again.
+    """Code that gets ranges. No reference keeps it alive, because a program may make new code all the time.
 
     :param text: the name of its ranges.
     :param first: the name of its first argument; None when the range does not depend on it.
@@ -64,8 +64,8 @@ class _Function:
         self.owners = owners
         self.text = text.encode(errors="replace")
         self.is_call = code.co_name in _CALLS
-        # The first argument of a generator is not read: it would be read each time that the generator goes on, and
-        # before 3.13 that writes to the dict that locals() returned.
+        # The first argument of a generator is not read. It would be read each time that the generator resumes, and
+        # before 3.13 each read writes to the dict that locals() returned.
         has_first = (
             code.co_argcount > 0
             and not code.co_flags & _GENERATOR
@@ -75,17 +75,17 @@ class _Function:
 
 
 class _Module:
-    """A torch module, by its ``path`` in the module that was called first, its ``root``."""
+    """A torch module: its ``path`` inside its ``root``, the outermost module that was called."""
 
     def __init__(self, ref: weakref.ref[Any], root: _Module | None, path: str) -> None:
         self.ref = ref
         self.root = root or self
         self.path = path
-        self.names: dict[_Module | None, bytes] = {}  # by the module around
+        self.names: dict[_Module | None, bytes] = {}  # By the enclosing module.
 
     def name_in(self, parent: _Module | None) -> bytes:
         """The name of a range inside the range of ``parent``."""
-        if len(self.names) >= 100:  # modules around it may come and go
+        if len(self.names) >= 100:  # The enclosing modules may be temporary.
             self.names.clear()
         self.names[parent] = name = (
             self._path_in(parent) or _class_of(self.ref())
@@ -128,16 +128,16 @@ class _Modules:
     def __init__(self) -> None:
         self.known: dict[
             int, _Module
-        ] = {}  # by id(module); the module of an id may be gone
+        ] = {}  # By id(module). The module of an id may no longer exist.
 
     def find(self, module: Any, parent: _Module | None) -> _Module | None:
-        """Return the torch module whose function is called inside the function of ``parent``. It is not known yet under
-        its id. None for another object."""
+        """Return the torch module whose function is called inside the function of ``parent``; None for another object.
+        The module is not in :attr:`known`."""
         if not hasattr(type(module), "named_modules") or not isinstance(
             vars(module).get("_modules"), dict
         ):
             return None
-        # A module that is made for one call, such as a Softmax, must not cost a walk.
+        # Do not walk the root for a module that is made for one call, such as a Softmax.
         if parent is not None and (
             vars(module)["_modules"] or vars(module).get("_parameters")
         ):
@@ -192,7 +192,7 @@ class _Modules:
             del self.known[key]
 
 
-#: Identifies a function. torch.compile runs other code in place of a function's own, with the same file, line and name.
+#: The key of a function. torch.compile replaces the code of a function with other code of the same file, line and name.
 _Place = tuple[str, int, str]
 
 
@@ -208,7 +208,7 @@ class _Annotator:
         self.names = list(names)
         self.functions: dict[
             int, _Function
-        ] = {}  # by id(code), as long as the code lives
+        ] = {}  # By id(code), as long as the code exists.
         self.library = ctypes.PyDLL(library)
         self._push = self.library.cutrace_range_push
         self._pop = self.library.cutrace_range_pop
@@ -231,9 +231,8 @@ class _Annotator:
         }
         self._matched: set[int] = set()
         self._modules = _Modules()
-        self._thread = (
-            threading.local()
-        )  # opened: (code, whether there is a range, the innermost module) from outside
+        # The open functions, outermost first: (code, whether there is a range, the innermost module).
+        self._thread = threading.local()
         self._hooks: _Monitoring | _Profile = (
             _Monitoring(self) if hasattr(sys, "monitoring") else _Profile(self)
         )
@@ -311,7 +310,7 @@ class _Annotator:
         ]
 
     def _resolve(self) -> None:
-        """Look up the names whose modules have been imported meanwhile."""
+        """Look up the names whose modules have been imported since the last call."""
         for number, parts in [*self._unresolved.items()]:
             found = _find(parts)
             if found is None:
@@ -338,7 +337,7 @@ class _Annotator:
     # ---- ranges ----
 
     def enter(self, function: _Function, frame: FrameType) -> None:
-        """Start the range of a function whose frame starts or goes on."""
+        """Start the range of a function whose frame starts or resumes."""
         try:
             opened = self._thread.opened
         except AttributeError:
@@ -374,8 +373,8 @@ class _Annotator:
             and not any(entry[0] is code for entry in opened)
         ):
             return
-        # The end of a frame may have been missed, such as a frame of another greenlet. Its range ends with the frame
-        # around it.
+        # The end of a frame may have been missed, such as a frame of another greenlet. Its range ends with the range of
+        # its caller.
         while opened:
             ended, has_range, _ = opened.pop()
             if has_range:
@@ -386,7 +385,7 @@ class _Annotator:
     def _open(
         self, frame: FrameType | None
     ) -> list[tuple[CodeType, bool, _Module | None]]:
-        """Start the ranges of the functions that run already on this thread: a frame and the frames around it."""
+        """Start the ranges of the functions that run already on this thread: of a frame and its callers."""
         opened: list[tuple[CodeType, bool, _Module | None]] = []
         self._thread.opened = opened
         frames: list[FrameType] = []
@@ -413,7 +412,7 @@ class _Monitoring:
     def start(self) -> None:
         monitoring = self._monitoring
         events = monitoring.events
-        # 0, 1, 2 and 5 are meant for debuggers, coverage, profilers and optimisers.
+        # The ids 0, 1, 2 and 5 are for debuggers, coverage, profilers and optimisers.
         self._tool = next(
             (tool for tool in (4, 3, 5, 2, 1, 0) if monitoring.get_tool(tool) is None),
             None,
@@ -460,7 +459,7 @@ class _Monitoring:
         frame = sys._getframe
         not_wanted = self._monitoring.DISABLE
 
-        # Nothing may be raised into the program.
+        # An exception must not reach the program.
         def begin(code: CodeType, offset: int) -> Any:
             try:
                 function = functions.get(id(code)) or annotator.look_up(code, frame(1))
@@ -494,7 +493,8 @@ class _Profile:
     def __init__(self, annotator: _Annotator) -> None:
         self._annotator = annotator
         self._forget = False
-        self._handler: Any = self._profiled  # the collector compares it by its address
+        # The collector compares the address of this function.
+        self._handler: Any = self._profiled
         self._function = ctypes.cast(
             annotator.library.cutrace_python_profile, ctypes.c_void_p
         )
@@ -507,7 +507,7 @@ class _Profile:
     def start(self) -> None:
         if sys.getprofile() is not None or threading.getprofile() is not None:
             raise RuntimeError(
-                "another profiler is active, and Python before 3.12 has room for one"
+                "another profiler is active, and Python before 3.12 supports only one"
             )
         threading.setprofile(self._begin_thread)
         self._set_all(id(self._handler))
@@ -553,8 +553,8 @@ class _Profile:
 
 
 def _find(parts: Sequence[str]) -> tuple[object, type | None] | None:
-    """The function that a path names, or another object, and the class that inherits it, None where no class does. None
-    for a path that does not lead anywhere yet. Runs no code of the program."""
+    """The object at a path, usually a function, and the class that inherits it (None if no class does). None if the
+    path has no object yet. Runs no code of the program."""
     for count in range(len(parts) - 1, 0, -1):
         found: Any = _module(".".join(parts[:count]))
         owner = None
@@ -588,7 +588,7 @@ def _module(name: str) -> ModuleType | None:
 
 def _unwrapped(value: Any) -> object:
     """The function behind decorators."""
-    for _ in range(32):  # a wrapper may refer to itself
+    for _ in range(32):  # A wrapper may refer to itself.
         attributes = getattr(value, "__dict__", {})
         if "__wrapped__" in attributes:
             value = attributes["__wrapped__"]
@@ -607,7 +607,7 @@ def _unwrapped(value: Any) -> object:
 
 
 def _qualified(code: CodeType, frame: FrameType) -> str:
-    """The qualified name of a method in Python 3.10, where code has none."""
+    """The qualified name of a method in Python 3.10, whose code objects have none."""
     if code.co_argcount:
         this = _first_argument(frame, code.co_varnames[0])
         for owner in (this if isinstance(this, type) else type(this)).__mro__:
@@ -620,8 +620,8 @@ def _qualified(code: CodeType, frame: FrameType) -> str:
 def _first_argument(frame: FrameType, name: str) -> Any:
     variables = frame.f_locals
     this = variables.get(name)
-    # Before 3.13 the frame keeps this dict to its end, and it would keep alive what the function deletes. The three
-    # references to it are from the frame, from this function and from the call.
+    # Before 3.13 the frame keeps this dict to its end, and the dict would keep alive objects that the function deletes.
+    # Three references to it are usual: of the frame, of this function and of the call.
     if sys.version_info < (3, 13) and sys.getrefcount(variables) == 3:
         variables.clear()
     return this
@@ -651,7 +651,7 @@ def start(names: Sequence[str], library: str) -> None:
 
 
 def stop() -> list[str]:
-    """Take the hooks out. Returns the names that no range had."""
+    """Remove the hooks. Returns the names that matched no call."""
     global _current
     annotator = _current
     _current = None

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-# The priority of a finalizer of multiprocessing: after the finalizers of the program, before the collector's
+# The priority of a finalizer of multiprocessing: it runs after the program's finalizers and before the collector's
 # (features/children).
 _LATE = -500
 
-# Held while a call of a decorated function is recorded. No thread owns it, because a generator may end in another
-# thread.
+# Locked while a call of a decorated function is recorded. Any thread may release it, because a generator may end in
+# another thread.
 _recorded_call = threading.Lock()
 
 
@@ -45,7 +45,7 @@ def _forget_recorded_call() -> None:
     _recorded_call = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
+if hasattr(os, "register_at_fork"):  # Windows has no fork.
     os.register_at_fork(after_in_child=_forget_recorded_call)
 
 
@@ -86,8 +86,8 @@ class Capture(Recorder):
 
     As a decorator it takes functions, generator functions and coroutine functions. The first call is recorded to
     ``path`` (``run.bin``), each further one to the first of ``run-1.bin``, ``run-2.bin``, ... that does not exist. A
-    call inside or beside a recorded one, also in another thread, belongs to the recording of that call. A call that
-    cannot be recorded warns and runs all the same.
+    call during a recorded call, in any thread, belongs to the recording of that call. A call that cannot be recorded
+    warns and runs without a recording.
     """
 
     def __init__(self, path: str | os.PathLike[str], options: Options) -> None:
@@ -108,7 +108,8 @@ class Capture(Recorder):
         self.path = self.path.absolute()
         to = Destination.at(self.path, options)
         if options.records_nvtx:
-            # Each library that uses NVTX reads this at its first NVTX call. This alone starts no recording.
+            # Each library that uses NVTX reads this variable at its first NVTX call. The variable alone starts no
+            # recording.
             os.environ.setdefault(environment.NVTX, str(collector_path()))
         try:
             native.start(
@@ -228,12 +229,13 @@ def _stop_call(function: Callable[..., Any], capture: Capture) -> None:
 
 def _warn_of_call(function: Callable[..., Any], what: str) -> None:
     name = getattr(function, "__qualname__", repr(function))
-    # The caller's line: behind start or stop, _call, the context manager and the wrapper.
+    # The caller's line: above the frames of start or stop, _call, the context manager and the wrapper.
     warnings.warn(f"{name}() {what}", RuntimeWarning, stacklevel=6)
 
 
 class Armed(Recorder):
-    """A recording of this process and the processes it starts, each from its first CUDA or NVTX call on.
+    """A recording of this process and the processes that it starts. Each is recorded from its first CUDA or NVTX call
+    on.
 
     ``path`` is the capture. It exists after :meth:`stop` if there was such a call.
     """
@@ -248,8 +250,8 @@ class Armed(Recorder):
     def stop(self) -> Path | None:
         """End the recording and join the files of all processes. Runs at the end of the program if not called before.
 
-        Returns the path of the capture, None when nothing was recorded. The capture holds what children that still run
-        wrote so far; what they record later is lost.
+        Returns the path of the capture, None when nothing was recorded. Of children that still run, the capture has the
+        records that they wrote so far. Later records are lost.
         """
         to = self._to
         self._to = None
@@ -290,7 +292,7 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
     already in use, or cutrace has recorded before, the recording starts at once.
 
     Raises :class:`CutraceError` when the output cannot be written, an option is invalid, cutrace or another tool
-    already records this process or is set to, or counters cannot be sampled.
+    records this process or will do so, or counters cannot be sampled.
     """
     chosen = completed(Options.of(**options))
     _refuse_a_second()
@@ -305,7 +307,7 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
     restore = {name: os.environ.get(name) for name in variables}
     try:
         _set_variables(variables)
-        # The driver and NVTX load the collector only once; if they already have, start it here.
+        # The driver and NVTX load the collector only once. If they have loaded it already, start it here.
         if cuda.initialised() or cuda.loaded(str(collector_path())):
             collector().start(chosen.text(directory=to.directory, dump=to.dump))
             _require_cupti(chosen)
@@ -323,7 +325,7 @@ def _call_at_end(stop: Callable[[], object]) -> None:
     if multiprocessing is not None and multiprocessing.parent_process() is not None:
         from multiprocessing.util import Finalize
 
-        # Before Python 3.13, children by fork and forkserver run no exit handlers.
+        # Before Python 3.13, children from fork and forkserver run no exit handlers.
         Finalize(None, stop, exitpriority=_LATE)
 
 
@@ -354,7 +356,7 @@ def _recording() -> bool:
 def _finish(to: Destination) -> bool:
     """End the recording of this process and join the files of its processes. Returns False when there is none.
 
-    When the recording failed, the files are joined all the same and then the error is raised.
+    If the recording failed, the error is raised after the files are joined.
     """
     failure: CutraceError | None = None
     try:

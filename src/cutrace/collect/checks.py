@@ -103,7 +103,7 @@ def run_trial() -> Trial:
 
 
 def _contents(folder: Path) -> tuple[int, int, dict[str, Any]]:
-    """The numbers of memory fills and marks of the capture in a folder, and the description of its process."""
+    """The counts of memory fills and marks in the capture of a folder, and the description of its process."""
     from ..trace import load
 
     part = next((part for part in folder.glob("*.bin") if part.stat().st_size), None)
@@ -275,7 +275,7 @@ def _shared(name: str, finding: str, advice: str, recorded: bool) -> Check:
 def _permissions(trial: Trial) -> Iterator[Check]:
     control = Path("/dev/nvidiactl")
     if not trial.devices and not control.exists():
-        return  # there is nothing to have permission for
+        return  # Without a GPU there is no device to open.
     yield _permission(trial, control)
 
 
@@ -333,7 +333,7 @@ def _counters() -> Iterator[Check]:
 
 
 def counters_refused() -> tuple[str, str] | None:
-    """A known reason why counters of the GPU cannot be read here, and what to do; None when there is none."""
+    """A known reason why counters of the GPU cannot be read here, and the advice; None if there is no such reason."""
     if surroundings.counters_restricted() and not surroundings.may_administrate():
         return (
             "this user may not read the GPU's counters (ERR_NVGPUCTRPERM)",

@@ -21,15 +21,15 @@ from .options import Options
 _FORWARDED = {
     getattr(signal, name)
     for name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-    if hasattr(signal, name)  # other systems lack some
+    if hasattr(signal, name)  # Other systems lack some signals.
 }
-#: Signals that end no recording. SIGQUIT (Ctrl-\\) ends one whose command has ended.
+#: Signals that do not end a recording. SIGQUIT (Ctrl-\\) ends a recording whose command has ended.
 HELD = _FORWARDED - {getattr(signal, "SIGQUIT", None)}
 # Windows has no SIGCHLD and records nothing.
 _OF_CHILDREN = getattr(signal, "SIGCHLD", signal.SIGINT)
 _SIGNALS = _FORWARDED | {_OF_CHILDREN}
 _SI_KERNEL = 0x80
-#: Seconds between two checks for the end of the command. Another thread may have taken its signal.
+#: Seconds between two checks for the end of the command. They are needed because another thread may receive SIGCHLD.
 _LONGEST_WAIT = 0.2
 
 
@@ -46,7 +46,8 @@ def record_command(
 
     The command gets this process's environment with ``variables`` and the injection variables added. Signals to this
     process are forwarded to the command. Signals after its end are dropped, except for SIGQUIT. If only the newest rows
-    are kept, SIGUSR2 goes to the recorded processes instead and each writes a dump. Call it from the main thread.
+    are kept, SIGUSR2 goes to the recorded processes instead, and each writes a dump. Call this function from the main
+    thread.
 
     Raises :class:`CutraceError` before the command runs when it is not found, the output cannot be written or counters
     cannot be sampled. Raises it after the command when the files cannot be joined or converted; the message then names
@@ -77,7 +78,7 @@ def record_command(
 
 
 def run_command(command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a command to its end and forward signals to it. Returns the status as a shell gives it. Raises
+    """Run a command to its end and forward signals to it. Returns its exit status in the notation of a shell. Raises
     :class:`CutraceError` when it cannot be run."""
     return _run(find_command(command[0]), command, environ)
 
@@ -106,7 +107,7 @@ def find_command(name: str) -> str:
 
 
 def _ask_for_dumps(directory: Path) -> None:
-    """Send SIGUSR2 to the processes that write to a folder and catch the signal: it ends others."""
+    """Send SIGUSR2 to the processes that write to a folder, if they catch the signal. It would end other processes."""
     for process in recorded(list(directory.glob("*.bin"))):
         pid = process.partition("-")[0]
         with suppress(OSError, ValueError):  # the process has ended
@@ -142,7 +143,7 @@ def _run(
     :param dumping: the folder of a recording whose processes dump on SIGUSR2.
     :param meanwhile: called several times a second. When it raises :class:`CutraceError`, the command runs on.
     """
-    # Threads of libraries such as NumPy do not block signals and take some of them.
+    # Threads of libraries such as NumPy do not block signals, so they receive some of them.
     with (
         signals_blocked(_SIGNALS) as before,
         collected(_FORWARDED) as taken,
@@ -177,14 +178,15 @@ def _run(
                 taken.append(received.si_signo)
             while taken:
                 _pass_on(taken.pop(0), pid, dumping)
-            with suppress(CutraceError):  # the end of the recording tries again
+            # The files are written again at the end of the recording.
+            with suppress(CutraceError):
                 meanwhile()
 
 
 @contextmanager
 def _ticks() -> Iterator[None]:
-    """Send this thread a signal several times a second. Python's sigtimedwait returns a random signal when it was
-    interrupted (Ctrl-Z) and its time is over, so the wait has no time limit of its own."""
+    """Send this thread a signal several times a second, in place of a time limit. Python's sigtimedwait returns a
+    random signal if it is interrupted (Ctrl-Z) and its time limit has passed."""
     waiting = threading.get_ident()
     over = threading.Event()
 
@@ -205,16 +207,15 @@ def _pass_on(number: int, pid: int, dumping: Path | None) -> None:
     if number == signal.SIGUSR2 and dumping is not None:
         _ask_for_dumps(dumping)
     elif number != signal.SIGCHLD:
-        with suppress(
-            PermissionError
-        ):  # the command runs as another user, as with sudo
+        # The command runs as another user, for example with sudo.
+        with suppress(PermissionError):
             os.kill(pid, number)
 
 
 @contextmanager
 def collected(signals: Iterable[int]) -> Iterator[list[int]]:
-    """Append signals to a list, which it yields. Signals that are ignored or handled in C are left alone, and so are
-    all signals outside of the main thread, because only the main thread can set handlers."""
+    """Append signals to a list, which it yields. Signals that are ignored or handled in C stay as they are. Outside of
+    the main thread no signal is collected, because only the main thread can set handlers."""
     taken: list[int] = []
     before = {}
     if threading.current_thread() is threading.main_thread():

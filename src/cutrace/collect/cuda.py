@@ -72,7 +72,7 @@ def cupti_libraries() -> dict[Path, int]:
 
 
 def find_cupti() -> Path | None:
-    """The libcupti to load where a program has loaded none: one that the driver supports, else None."""
+    """The libcupti to load into a program that has loaded none. None if the driver supports none."""
     libraries = cupti_libraries()
     version = driver_version()
     newest = version // 1000 if version else max(_MAJORS)
@@ -125,5 +125,5 @@ def _by_pathfinder() -> Path | None:
     try:
         return Path(load_nvidia_dynamic_lib("cupti").abs_path or "")
     except Exception:
-        # It has an exception class for each reason; all mean that there is no library.
+        # cuda.pathfinder has many exception classes. All mean that there is no library.
         return None

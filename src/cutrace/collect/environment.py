@@ -24,7 +24,7 @@ OPTIONS = "CUTRACE_OPTIONS"
 def variables(
     directory: str | os.PathLike[str] | None = None, **options: Unpack[OptionArguments]
 ) -> dict[str, str]:
-    """The environment variables that record the processes which another program starts, such as the workers of Ray::
+    """The environment variables that record processes of another program, such as the workers of Ray::
 
         ray.init(runtime_env={"env_vars": cutrace.collect.variables("/shared/captures")})
 
@@ -43,8 +43,8 @@ def injection(
     options: Options, directory: Path | None, dump: Path | None = None
 ) -> dict[str, str]:
     """The variables for a program and its children. Each process writes a file into ``directory``, and its dumps next
-    to ``dump`` (see :meth:`Options.text`). Without a directory, somebody can attach to them (:mod:`.standby`), and
-    ``options`` are the defaults of these recordings."""
+    to ``dump`` (see :meth:`Options.text`). Without a directory, the processes wait for `cutrace attach`
+    (:mod:`.standby`), and ``options`` are the defaults of its recordings."""
     library = str(collector_path())
     text = options.text(directory=directory, dump=dump)
     wants_nvtx = options.records_nvtx or directory is None
@@ -52,7 +52,8 @@ def injection(
 
 
 def on_standby(environment: Mapping[str, str]) -> bool:
-    """Whether a program with these variables waits for somebody to attach, instead of recording from its start."""
+    """Whether a program with these variables waits for `cutrace attach`. Otherwise it records from its first CUDA or
+    NVTX call on."""
     return (
         re.search(r"(^|[;\n])\s*standby\s*=\s*1", environment.get(OPTIONS, ""))
         is not None

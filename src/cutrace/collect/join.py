@@ -1,4 +1,4 @@
-"""Where a recording goes, and joining the files of its processes into one capture or a trace of another format.
+"""The output of a recording, and joining the files of its processes into one capture or a trace of another format.
 
 A capture is a sequence of blocks, so joining is concatenation.
 """
@@ -31,11 +31,11 @@ _PAYLOAD_SIZE = slice(16, 20)
 _LARGEST_DESCRIPTION = 1 << 24
 # The number of a window at the end of a file's name: see the collector's features/windows.
 _WINDOW = re.compile("-w([0-9]{1,18})$")
-# What the name of an output may contain: an environment variable, the host, the process.
+# The variables in the name of an output: an environment variable, the host, the process.
 _PLACEHOLDERS = re.compile(
     r"%(?:q(?P<braces>\{(?P<variable>[^{}]+)\})?|(?P<letter>[hp]))"
 )
-# Stands for the first number that gives a name without a file.
+# The variable for the first number that makes a new file name.
 _NUMBER = "%i"
 
 
@@ -43,7 +43,7 @@ _NUMBER = "%i"
 class Recording:
     """The result of a recording.
 
-    :param status: exit status of the recorded command as a shell gives it: 128 + n when signal n ended it.
+    :param status: exit status of the recorded command, or 128 + n when signal n ended it.
     :param output: the output, None when no process wrote anything.
     :param capture: the file with the capture: ``output``, or ``run.bin`` in the same folder.
     :param processes: number of processes that wrote a file.
@@ -65,14 +65,14 @@ class Recording:
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a recording goes, and the process that samples metrics for it.
+    """The output of a recording, and the process that samples metrics for it.
 
     :param output: the output that the user named.
     :param capture: the file with the capture: ``output``, or ``run.bin`` next to ``run.json``.
     :param dump: the path that names dumps: ``run.bin`` for ``run.pftrace`` and ``run.json``.
     :param directory: a new folder for the files of the processes, next to ``dump``; only this user can enter it.
     :param redact: whether the capture is redacted.
-    :param published: the files of windows that are written, by the name of the file in ``directory``.
+    :param published: the files of the windows that are written already, by the name of the file in ``directory``.
     """
 
     output: Path
@@ -113,7 +113,7 @@ class Destination:
     def publish_windows(self) -> None:
         """Write each complete window to a file of its own, if the name of the output has a number (``%i``).
 
-        Raises :class:`CutraceError` when some cannot be written. These stay in the folder.
+        Raises :class:`CutraceError` when a window cannot be written. Its file stays in the folder.
         """
         if _NUMBER not in self.output.name:
             return
@@ -176,12 +176,12 @@ class Destination:
         inside = to.capture == to.output != to.dump
         whole = to.dump
         if inside:
-            # A window whose trace cannot be written keeps a file of its own, for the next attempt.
+            # If the trace of a window cannot be written, its file stays in the folder for the next attempt.
             name = parts[0].stem.removesuffix(_WHOLE)
             whole = self.directory / f"{name}{_WHOLE}{_CAPTURE}"
         kept = self.directory
         try:
-            # A file that a process still writes is copied: a renamed file would go on growing.
+            # Copy a file that a process still writes: a renamed file would grow further.
             join(parts, whole, moving=not running, redacted=self.redact)
             kept = whole
             if to.output != whole:
@@ -189,7 +189,7 @@ class Destination:
 
                 convert(whole, to.output, capture=True if inside else None)
             if inside:
-                whole.unlink()  # the end takes it for a file of a process
+                whole.unlink()  # At the end it is treated as the file of a process.
         except CutraceError as error:
             if not inside and kept == whole:
                 _remove(parts)
@@ -213,8 +213,8 @@ class Destination:
 
 def output_name(given: str | os.PathLike[str], pid: int | None = None) -> Path:
     """The path of an output: in ``given``, ``%q{NAME}`` stands for an environment variable, ``%h`` for the name of the
-    host without its domain, ``%p`` for the id of the recorded process, by default this one. ``%i`` and all other
-    characters stay.
+    host without its domain, and ``%p`` for the id of the recorded process (by default this process). ``%i`` is not
+    replaced.
 
     Raises :class:`CutraceError` when a variable is not set.
     """
@@ -241,8 +241,8 @@ def output_name(given: str | os.PathLike[str], pid: int | None = None) -> Path:
 
 
 def free_output(output: Path) -> Path:
-    """The first of ``run-1.bin``, ``run-2.bin``, ... that does not exist, nor a capture beside it. If the name has
-    ``%i``, that is the number."""
+    """The first of ``run-1.bin``, ``run-2.bin``, ... for which neither the file nor its capture exists. If the name has
+    ``%i``, the number replaces it."""
     suffix, _ = _format_of(output)
     suffix = suffix or output.suffix
     stem = output.name.removesuffix(suffix)
@@ -258,7 +258,7 @@ def free_output(output: Path) -> Path:
 
 
 def _format_of(output: Path) -> tuple[str, str]:
-    """The ending of an output and the name of its format, each "" for a capture."""
+    """The ending of an output and the name of its format; both are "" for a capture."""
     from ..plugins import own_exporters
 
     endings = [
@@ -281,9 +281,9 @@ def _captures(output: Path) -> tuple[Path, Path]:
 
     check_destination(output, ())
     suffix, name = _format_of(output)
-    suffix = suffix or ending  # of a format of another package
+    suffix = suffix or ending  # The format is of another package.
     beside = output.with_name(output.name.removesuffix(suffix) + _CAPTURE)
-    if name == "perfetto":  # the trace carries the capture
+    if name == "perfetto":  # The trace embeds the capture.
         return output, beside
     return beside, beside
 
@@ -293,7 +293,7 @@ _GRACE = 1.0
 
 
 def finished_parts(directory: Path) -> tuple[list[Path], tuple[int, ...]]:
-    """The files of a recording, and the processes that still write one after a short wait."""
+    """The files of a recording, and the processes that still write to one after a short wait."""
     deadline = time.monotonic() + _GRACE
     while True:
         parts = sorted(p for p in directory.glob("*.bin") if p.stat().st_size)
@@ -309,24 +309,23 @@ def writer(part: Path) -> int | None:
     """The process that still has its file (``<pid>-<instance>.bin``) open; None when it is closed."""
     pid = part.name.partition("-")[0]
     target = part.resolve()
-    with suppress(
-        OSError, ValueError
-    ):  # the process has ended, or belongs to another user
+    # The process has ended, or belongs to another user.
+    with suppress(OSError, ValueError):
         if any(_leads_to(link, target) for link in Path("/proc", pid, "fd").iterdir()):
             return int(pid)
     return None
 
 
 def _leads_to(link: Path, target: Path) -> bool:
-    """Whether a link is to ``target``. Links of a process to its files come and go."""
+    """Whether a link leads to ``target``. The links of a process to its files can disappear at any time."""
     with suppress(OSError):
         return link.readlink() == target
     return False
 
 
 def recorded(parts: Sequence[Path]) -> set[str]:
-    """``<pid>-<instance>`` of each process that wrote these files. A process that keeps its newest rows, or records
-    windows, has several files."""
+    """``<pid>-<instance>`` of each process that wrote these files. A process has several files if it keeps its newest
+    rows or records windows."""
     return {
         "-".join(_WINDOW.sub("", part.stem).split("-")[:2])
         for part in parts
@@ -335,7 +334,7 @@ def recorded(parts: Sequence[Path]) -> set[str]:
 
 
 def _order(part: Path) -> tuple[bool, int, str, int]:
-    """The sort key of files: by the start of their process, then by their window. Samples are last."""
+    """The sort key of files: the start of the process, then the window. Samples are last."""
     window = _WINDOW.search(part.stem)
     # The newest window has no number yet.
     number = int(window[1]) if window else sys.maxsize
@@ -359,8 +358,8 @@ def _has_window(part: Path) -> bool:
 
 
 def started(path: Path) -> int:
-    """When the process of a file started to record (ns of BOOTTIME), 0 when unknown. Reads only the first block, the
-    process block."""
+    """The time at which the process of a file started to record (ns of BOOTTIME), 0 if unknown. Reads only the first
+    block, the process block."""
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(_HEADER_SIZE)[_PAYLOAD_SIZE], "little")
@@ -376,13 +375,13 @@ def join(
     """Join ``parts`` into ``output``, in the order of their start and with samples last; an existing file is replaced
     in one step. ``redacted`` applies :func:`cutrace.runbin.redaction.redact`.
 
-    With ``moving`` the parts are removed, or a single one is renamed. Without it they are only read, up to their
+    With ``moving`` the parts are removed, and a single part is renamed. Without it they are only read, up to their
     current end. Raises :class:`CutraceError` when the output cannot be written; the parts then stay.
     """
     if redacted:
         from ..runbin.redaction import redact
 
-        # In the folder of the parts, which only this user can enter.
+        # The temporary file is in the folder of the parts, which only this user can enter.
         whole = parts[0].with_name("joined")
         join(parts, whole, moving=False)
         redact(whole, output)

@@ -22,7 +22,7 @@ def collector_path() -> Path:
 @cache
 def installed(name: str) -> Path:
     """The path of an injected library. Raises :class:`CutraceError` when it is not installed."""
-    # In the folder of the extension module: an editable install has the Python files elsewhere.
+    # The library is in the folder of the extension module. An editable install has the Python files in another folder.
     spec = importlib.util.find_spec("cutrace._native")
     folders = [Path(spec.origin).parent] if spec is not None and spec.origin else []
     folders.append(Path(__file__).parents[1])
@@ -89,17 +89,17 @@ class Collector:
         self._check(self._library.cutrace_flush())
 
     def synchronize(self) -> None:
-        """Wait until the GPU has finished its work. The capture does not show this wait. Returns at once while no GPU
-        activity is recorded. Raises :class:`CutraceError` when the GPU takes too long."""
+        """Wait until the GPU has finished its work. The wait is not recorded. Returns at once if no GPU activity is
+        recorded. Raises :class:`CutraceError` when the GPU takes too long."""
         self._check(self._library.cutrace_synchronize())
 
     def cut(self, path: str | os.PathLike[str]) -> bool:
-        """Write what was recorded since the last cut to ``path``, a complete capture, and go on recording.
+        """Write the rows since the last cut to ``path``, as a complete capture, and go on recording.
 
-        Returns False, and writes no file, when the program did nothing since then; marks do not count and go to the
-        next file. ``path`` must be on the file system of the recording. Unfinished GPU work goes to a later file: call
-        :meth:`synchronize` before. Raises :class:`CutraceError` when no recording runs or the file cannot be written;
-        the recording goes on.
+        Returns False, and writes no file, when there are no rows except marks. The marks go to the next file. ``path``
+        must be on the file system of the recording. Unfinished GPU work goes to a later file: call :meth:`synchronize`
+        before. Raises :class:`CutraceError` when no recording runs or the file cannot be written; the recording goes
+        on.
         """
         return self._wrote(self._library.cutrace_cut(os.fsencode(path)))
 
@@ -114,8 +114,8 @@ class Collector:
         )
 
     def notes(self) -> str:
-        """Sentences about what this recording, or the last one, cannot record, such as which tool holds CUPTI. One a
-        line, "" for none."""
+        """Sentences about data that this recording, or the last one, cannot record, and the cause, such as another tool
+        that holds CUPTI. One sentence on each line, "" for none."""
         return str(self._library.cutrace_notes().decode(errors="replace"))
 
     def mark(self, text: str) -> None:
@@ -125,8 +125,8 @@ class Collector:
     def stacks(self, calls: str) -> None:
         """Record the Python stacks of calls of these groups (``"sync,alloc,copy,launch"``) from now on; "" ends that.
 
-        If CUPTI does not record yet, this starts when the recording of GPU activity does. The recording needs the
-        option ``stacks=later``. Raises :class:`CutraceError` for another recording and for an unknown group.
+        If CUPTI does not record yet, the stacks start together with the recording of GPU activity. The recording needs
+        the option ``stacks=later``. Raises :class:`CutraceError` for another recording and for an unknown group.
         """
         self._check(self._library.cutrace_stacks(calls.encode()))
 

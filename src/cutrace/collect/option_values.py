@@ -10,7 +10,7 @@ from ..errors import CutraceError
 from ..units import Size, Time, format_size, parse_duration, parse_size
 from . import annotate
 
-#: Kinds of activity that ``kinds`` may name, with what each records.
+#: The kinds of activity for ``kinds``, and the records of each kind.
 KINDS: dict[str, str] = {
     "default": "the default kinds, from kernel to nvtx in this list",
     "kernel": "kernels",
@@ -33,19 +33,19 @@ KINDS: dict[str, str] = {
     "environment": "clocks, power, temperature",
     "external": "ids of other systems",
 }
-#: What opens and closes the windows of a recording, as users write it.
+#: The values of a capture range for users. A capture range opens and closes the windows of a recording.
 CAPTURE_RANGES = "profiler (cudaProfilerStart, cudaProfilerStop) or nvtx:NAME (ranges of this name), such as nvtx:step"
-#: How the capture range of an NVTX range starts.
+#: The prefix of a capture range that is an NVTX range.
 OF_NVTX = "nvtx:"
 
-# Room for the first buffers and blocks of a recording.
+# The memory for the first buffers and blocks of a recording.
 _LEAST_MEMORY = 1 << 20
 _LEAST_SIZE = 1 << 16
 _TOO_MUCH = 8000 << 40
 _MS = 10**6
 _LONGEST = 365 * 24 * 3600 * 10**9
-# The default of cutrace. CUPTI 13.0 would choose 2048 on an H200, and would decode these samples for longer than the
-# program runs.
+# The default of cutrace. CUPTI 13.0 would choose 2048 on an H200, and decoding the samples would take longer than the
+# program.
 _PERIOD = 1 << 15
 _PERIODS = [1 << power for power in range(5, 32)]
 _MOST_ANNOTATED = 64
@@ -205,7 +205,7 @@ def _size(name: str, given: Size, least: int) -> int:
 
 
 def capture_range(given: str) -> str:
-    """What opens windows: ``profiler`` or ``nvtx:NAME``, or ``none``."""
+    """The capture range, which opens windows: ``profiler``, ``nvtx:NAME`` or ``none``."""
     if given in ("profiler", "none"):
         return given
     if not given.startswith(OF_NVTX):
@@ -263,7 +263,8 @@ def _unreadable(condition: str) -> str:
 
 
 def sample(given: str | Sequence[str]) -> str | None:
-    """What is sampled: ``metrics``, ``metrics=SET|NAME,...``, or ``pc=CYCLES`` with the number of cycles filled in."""
+    """The samples to take: ``metrics``, ``metrics=SET|NAME,...``, or ``pc=CYCLES`` with the number of cycles filled
+    in."""
     listed = [given] if isinstance(given, str) else given
     if len(listed) > 1:
         raise CutraceError(

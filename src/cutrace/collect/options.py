@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "Option", "OptionArguments", "Options", "completed"]
 
-# The newest rows are in files of an eighth of this size, and each file starts with blocks that all files repeat.
+# The smallest size of the newest rows. They are in files of an eighth of this size, and each file repeats the first
+# blocks.
 _LEAST_ROTATED = 16 << 20
 # The default size limit of the newest rows, so that they do not fill the disk.
 _NEWEST_SIZE = 4 << 30
@@ -35,7 +36,8 @@ _INTERVAL = 1_000_000
 _NEEDED = {"nvtx": ("nvtx",), "gpu": ("kernel", "api"), "memory": ("memory",)}
 
 _RECORDINGS = ("record", "arm", "attach")
-#: The verbs of options that `cutrace attach` gives, or that need the name of the output.
+#: The verbs of options that are not in `cutrace arm`, because `cutrace attach` sets them or they need the name of the
+#: output.
 _OF_OUTPUT = ("record", "attach")
 
 
@@ -59,13 +61,13 @@ def _program_counters(sample: str) -> list[object]:
 
 @dataclass(frozen=True)
 class Option:
-    """How an option is written by users and for the collector.
+    """An option: its notation for users and for the collector.
 
     :param help: sentences for the command line and the reference; literals are in backquotes.
-    :param parse: returns the field's value for what users give. Raises :class:`CutraceError`.
+    :param parse: returns the field's value for a value of the user. Raises :class:`CutraceError`.
     :param more: sentences for the reference alone, in Markdown.
-    :param keyword: the argument in Python, and with dashes the option of the command line; the field's name unless
-        given.
+    :param keyword: the name of the argument in Python, and with dashes of the option on the command line. The default
+        is the field's name.
     :param switch: the value of an option of the command line that takes none.
     :param metavar: how help shows the value.
     :param choices: the values that are allowed, if they are few.
@@ -74,9 +76,9 @@ class Option:
     :param default: the value without the option, as users write it.
     :param example: a value, as users write it.
     :param verbs: the verbs of the command line that have it; Python has all options.
-    :param key: the collector's name of it, the field's name unless given, "" for options that the collector does not
-        get.
-    :param lines: returns the collector's values of the field, each for a line of its own.
+    :param key: the name of the option for the collector, "" for options that the collector does not get. The default is
+        the field's name.
+    :param lines: returns the collector's values of the field, one for each line.
     """
 
     help: str
@@ -103,7 +105,7 @@ class Option:
         return f"--{name}"
 
     def parsed(self, given: Any) -> Any:
-        """Return the field's value for what users give. Raises :class:`CutraceError`."""
+        """Return the field's value for a value of the user. Raises :class:`CutraceError`."""
         if self.choices and given not in self.choices:
             raise CutraceError(
                 f"{self.keyword}={given!r} is unknown: choose one of {', '.join(self.choices)}"
@@ -370,7 +372,7 @@ class Options:
         return options
 
     def _check_activity(self) -> None:
-        """Raise :class:`CutraceError` for an option without the activity that it is about."""
+        """Raise :class:`CutraceError` for an option that needs an activity which is not recorded."""
         if self.annotate and not self._records("nvtx"):
             raise CutraceError("annotated functions are NVTX ranges: record NVTX too")
         if self.code and not self._records("kernel"):
@@ -387,7 +389,7 @@ class Options:
             )
 
     def _check_windows(self) -> None:
-        """Raise :class:`CutraceError` where a capture range does not go with the other options."""
+        """Raise :class:`CutraceError` if a capture range contradicts the other options."""
         if self.capture_range_end is not None and self.capture_range is None:
             raise CutraceError(
                 f"the end of capture ranges needs a capture range: write {CAPTURE_RANGES}"
@@ -408,7 +410,7 @@ class Options:
             )
 
     def _check_newest_rows(self) -> None:
-        """Raise :class:`CutraceError` where the newest rows cannot be kept."""
+        """Raise :class:`CutraceError` if the options do not allow to keep the newest rows."""
         if self.keeps_newest and self.sampled_metrics is not None:
             raise CutraceError(
                 "a recording of the newest rows cannot hold samples of metrics: leave out one of the two"
@@ -453,7 +455,7 @@ class Options:
 
     @property
     def records_nvtx(self) -> bool:
-        """Whether the recording has NVTX, unless its kinds leave it out."""
+        """Whether the options allow NVTX. The kinds may still leave it out."""
         return self.nvtx is not False
 
     @property
@@ -463,7 +465,7 @@ class Options:
 
     @property
     def never_opened(self) -> str:
-        """The reason why nothing was recorded, if there is a capture range."""
+        """The reason why a recording with a capture range has no rows."""
         return f"the capture range {self.capture_range!r} never opened"
 
     @property
@@ -493,10 +495,10 @@ class Options:
     ) -> str:
         """The string that the collector parses, one ``key=value`` a line.
 
-        ``directory`` is where each process writes its own file, ``output`` the file of one process. With neither, the
-        process waits for somebody to attach. On SIGUSR2, a process that keeps its newest rows writes them to
-        ``run-1.bin``, ``run-2.bin``, ... for ``dump`` ``run.bin``. With ``annotator`` the collector hooks into Python
-        for ``annotate``; without, the caller does.
+        Each process writes its own file into ``directory``, or one process writes ``output``. With neither, the process
+        waits for `cutrace attach`. On SIGUSR2, a process that keeps its newest rows writes them to ``run-1.bin``,
+        ``run-2.bin``, ... for ``dump`` ``run.bin``. With ``annotator`` the collector hooks into Python for
+        ``annotate``; otherwise the caller does.
         """
         if directory is not None and output is not None:
             raise ValueError("give one of directory and output")
@@ -511,19 +513,18 @@ class Options:
             lines.append(f"dump={Path(dump).absolute()}")
             folder = directory if output is None else Path(output).parent
             if folder is not None:
-                # The collector publishes dumps itself; all other files are published when they are complete.
+                # The collector publishes dumps itself. Python publishes all other files when they are complete.
                 lines.append(f"file_mode={mode_of_new_files(Path(folder)):o}")
         if annotator and self.annotate:
             lines.append(f"annotator={Path(annotate.__file__).absolute()}")
         for name, row in self.declared().items():
             value = getattr(self, name)
-            is_given = value != getattr(
-                type(self), name
-            )  # the class has the value without the option
+            # The attribute of the class is the value without the option.
+            is_given = value != getattr(type(self), name)
             if row.key and is_given:
                 lines += [f"{row.key}={written}" for written in row.lines(value)]
         for line in lines:
-            # The collector splits its options at both.
+            # The collector splits its options at semicolons and line breaks.
             if "\n" in line or ";" in line:
                 raise CutraceError(
                     f"the path {line.partition('=')[2]!r} contains a semicolon or a line break: choose another path"

@@ -1,4 +1,4 @@
-"""The folder of a user for files by which processes of cutrace find each other: sockets of standby, locks of GPUs.
+"""The folder of a user for the files that processes of cutrace share: sockets of standby, locks of GPUs.
 
 ``native/common/private_folder.h`` has the rule.
 """
@@ -22,8 +22,8 @@ def existing_folders() -> list[Path]:
 
 
 def usable_folders() -> Iterator[Path]:
-    """The folders that this user may use, in the order of the rule. Each is made when it is asked for. Raises OSError
-    when the last one cannot be made."""
+    """The folders that this user may use, in the order of the rule. Each is created when the iterator reaches it.
+    Raises OSError when the last one cannot be created."""
     for folder in _named_folders():
         with suppress(OSError):
             folder.mkdir(mode=0o700)
@@ -38,7 +38,7 @@ def _named_folders() -> list[Path]:
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     folders = [Path(runtime)] if runtime.startswith("/") else []
     folders.append(Path(f"/run/user/{uid}"))
-    # Root could make a folder in another user's folder. That user could then make none.
+    # If root creates its folder inside another user's folder, that user cannot use it.
     named = [folder / "cutrace" for folder in folders if _belongs_to_user(folder)]
     return [*named, _TEMPORARY / f"cutrace-{uid}"]
 
@@ -58,7 +58,7 @@ def _belongs_to_user(folder: Path) -> bool:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether only this user can enter a folder, which is no link."""
+    """Whether a path is a folder, not a link, that only this user can enter."""
     with suppress(OSError):
         status = folder.lstat()
         return (

@@ -34,7 +34,7 @@ def start_sampling(options: Options, directory: Path) -> Sampling | None:
 
 
 class Sampling:
-    """A process that samples the GPUs into the folder of a recording until :meth:`stop`. An extra has its program.
+    """A process that samples the GPUs into the folder of a recording until :meth:`stop`. The program is in an extra.
 
     It is a separate process because CUDA and CUPTI start threads. These could receive the signals of the process that
     runs the command, or take time from the measured process.
@@ -65,7 +65,7 @@ class Sampling:
                 for name, value in os.environ.items()
                 if name not in injection
             },
-            start_new_session=True,  # signals of the terminal are for the command
+            start_new_session=True,  # Signals of the terminal are for the command.
         )
         try:
             assert self._process.stdout is not None

@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from .options import OptionArguments
 
 _PROTOCOL = 1
-# Timeouts (s): of a greeting or a status, of another answer, and until a new socket accepts connections. To start and
-# to stop a recording, the process may wait for the GPU and the disk (patience_ms).
+# Timeouts (s): of a greeting or a status, of another answer, and until a new socket accepts connections. When the
+# process starts or stops a recording, it may wait for the GPU and the disk (patience_ms).
 _GREETING = 3.0
 _ANSWER = 120.0
 _NEW = 1.0
-# How often (s) to ask whether the program has given the GPU work, and how long its first such call may take.
+# The pause (s) between two status requests, and the longest wait (s) for the end of the first launching call.
 _POLL = 0.05
 _LONGEST_FIRST_CALL = 10.0
 _SHORTEST = 10**6
-# The longest single wait (s). A signal that a library's thread receives is handled between two waits.
+# The longest single wait (s). Python handles signals between two waits if a library's thread has received them.
 _LONGEST_WAIT = 0.2
 _RETRIES = (0.01, 0.1, 0.5, None)
 _CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: pid, uid, gid
@@ -52,10 +52,10 @@ _CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: pid, uid, gid
 
 @dataclass(frozen=True)
 class StandbyProcess:
-    """A process that somebody can attach to.
+    """A process on standby.
 
-    :param pid: its id; 0 when it runs in a container whose processes cannot be seen from here.
-    :param state: ``asleep``, ``recording``, or ``silent`` when it does not answer: it is stopped, or ends.
+    :param pid: its process id; 0 when it runs in a container whose processes are not visible here.
+    :param state: ``asleep``, ``recording``, or ``silent`` when it does not answer, because it is stopped or ends.
     :param command: its arguments, empty when unknown.
     :param since: when it went on standby (s, Unix time); None when it is silent.
     :param cuda: whether it has initialised CUDA.
@@ -101,7 +101,7 @@ class Attachment(Recorder):
             connection = undo.enter_context(closing(_find(self.pid)))
             to = Destination.at(self.path, completed(self._options))
             undo.callback(to.discard)
-            # Without conditions for dumps there is no name for them: the process's own SIGUSR2 is left alone.
+            # Without conditions, dumps have no name: the process keeps its own handler of SIGUSR2.
             dump = to.dump if self._options.dump_when else None
             text = self._options.text(
                 output=to.directory / f"{self.pid}-1.bin", dump=dump
@@ -134,18 +134,19 @@ class Attachment(Recorder):
             left = max(0, deadline - time.monotonic())
             if self._connection.wait(min(_LONGEST_WAIT, left)):
                 return True
-            with suppress(CutraceError):  # stop() tries again
+            with suppress(CutraceError):  # stop() tries to write them again.
                 self._to.publish_windows()
             if left <= _LONGEST_WAIT:
                 return False
 
     @checked
     def record_for(self, duration: Time) -> bool:
-        """Record the program's work for this time: an int of nanoseconds, or a string such as ``"10s"``. Returns
-        whether the process ended earlier. Raises :class:`CutraceError` for less than a millisecond.
+        """Record for this time: an int of nanoseconds, or a string such as ``"10s"``. Returns whether the process ended
+        earlier. Raises :class:`CutraceError` for less than a millisecond.
 
-        The time counts from the return of the first recorded call that gives the GPU work, because CUPTI holds up this
-        call in a process that it did not know. If the program makes no such call in this time, it counts from now.
+        The time counts from the end of the first recorded call that launches GPU work, because CUPTI delays this call
+        in a process that is new to it. If the program makes no such call in this time, the time counts from the call of
+        this method.
         """
         seconds = length_of(duration)
         start = time.monotonic()
@@ -182,9 +183,9 @@ class Attachment(Recorder):
         """End the recording and write the capture to ``path``; an existing file is replaced in one step. The process
         goes on.
 
-        Returns what was recorded. If the process was killed meanwhile, ``trouble`` says so, and the capture has what
-        was written by then. Raises :class:`CutraceError` when nothing is being recorded, and when the capture cannot be
-        written; the message names the file that has it.
+        Returns the result of the recording. If the process was killed, ``trouble`` says so, and the capture has the
+        rows that were written before. Raises :class:`CutraceError` when nothing is being recorded, and when the capture
+        cannot be written; the message then names the file with the rows.
         """
         to = self._to
         connection = self._connection
@@ -206,7 +207,7 @@ class Attachment(Recorder):
                 trouble.append(_after_loss(self.pid))
         recording = to.finish()
         if recording.output is None:
-            trouble += notes  # there is no capture that has them
+            trouble += notes  # No capture holds the notes.
         return replace(
             recording, trouble="; ".join(filter(None, (*trouble, recording.trouble)))
         )
@@ -221,10 +222,10 @@ def attach(
         with cutrace.attach(4711, "run.bin", kinds="kernel,nvtx"):
             time.sleep(10)
 
-    The process must be on standby: started with ``cutrace arm -- command``. It goes on afterwards as before, and can be
+    The process must be on standby: started with ``cutrace arm -- command``. It goes on after the recording, and can be
     recorded again. ``path`` may have the ending of another format, as for :func:`cutrace.record`. The options are those
-    of :class:`cutrace.collect.Options`. An option that is left out has its value from ``cutrace arm``. The process
-    writes the capture itself, so it must be able to write into the folder of ``path``.
+    of :class:`cutrace.collect.Options`. The default of an option is its value in ``cutrace arm``. The process writes
+    the capture itself, so it must be able to write into the folder of ``path``.
 
     Raises :class:`CutraceError` for an invalid option, and on entry the errors of :meth:`Attachment.start`.
     """
@@ -279,14 +280,14 @@ def _described(connection: _Connection) -> StandbyProcess:
 
 
 class _Progress:
-    """Asks a recorded process whether it has given the GPU work. It has a connection of its own. If a signal interrupts
-    a question, its answer does not stay in the connection of the recording."""
+    """Asks a recorded process whether it has launched GPU work. It uses a separate connection: if a signal interrupts a
+    question, the answer must not stay in the connection of the recording."""
 
     def __init__(self, pid: int) -> None:
-        #: Whether the program was in its first such call when it was asked last.
+        #: Whether the program was inside its first launching call at the last question.
         self.in_first_call = False
         self._connection: _Connection | None = None
-        with suppress(CutraceError):  # the time then counts from the start
+        with suppress(CutraceError):  # The time then counts from the start.
             self._connection = _find(pid)
 
     def __enter__(self) -> _Progress:
@@ -297,7 +298,7 @@ class _Progress:
             self._connection.close()
 
     def first_return(self) -> float | None:
-        """When the first such call returned (s of ``time.monotonic``), None if none has."""
+        """The end of the first launching call (s of ``time.monotonic``), None if no call has ended."""
         self.in_first_call = False
         recording: dict[str, Any] = {}
         if self._connection is not None:
@@ -352,7 +353,7 @@ class _Connection:
             except CutraceError:
                 if self.ended != "lost" or wait is None:
                     raise
-            # A process that has closed all its descriptors opens its socket again when it notices this connection.
+            # If a process has closed all its descriptors, it opens its socket again after this connection.
             time.sleep(wait)
             with suppress(OSError):
                 self._socket.close()
@@ -365,9 +366,9 @@ class _Connection:
             )
 
     def ask(self, request: str, timeout: float = _ANSWER) -> dict[str, Any]:
-        """Send a request and return the answer. Raises :class:`CutraceError` with the sentence of the process when it
-        refuses, and when it does not answer."""
-        with suppress(OSError):  # reading says what it is
+        """Send a request and return the answer. Raises :class:`CutraceError` when the process does not answer, and with
+        the reason of the process when it refuses."""
+        with suppress(OSError):  # Reading reports the error.
             self._socket.settimeout(timeout)
             self._socket.sendall(os.fsencode(request) + b"\n")
         answer = self._read(timeout)
@@ -411,7 +412,7 @@ class _Connection:
 def _find(pid: int) -> _Connection:
     """Connect to a process. Raises :class:`CutraceError`, with what to do, when it is not on standby."""
     deadline = time.monotonic() + _GREETING
-    # A process that has closed all its descriptors opens its socket again.
+    # If a process has closed all its descriptors, it opens its socket again.
     while (
         (connection := _reached(pid)) is None
         and _sleeps(pid)
@@ -430,7 +431,7 @@ def _find(pid: int) -> _Connection:
 
 def _reached(pid: int) -> _Connection | None:
     for folders in (_folders(), _folders_of(pid)):
-        # The name is a hint: /tmp can be shared with containers, which number their processes anew.
+        # The pid in the name can be wrong: containers can share /tmp, and they have their own pids.
         for path in sorted(
             _sockets(folders), key=lambda path: not path.name.startswith(f"{pid}-")
         ):
@@ -476,18 +477,19 @@ def wait_for_end(pid: int, seconds: float) -> bool:
 
 
 def _after_loss(pid: int) -> str:
-    """A sentence on a process whose connection was lost. Waits until the process has ended its recording."""
+    """A sentence on a process whose connection was lost. Waits until the recording of the process has ended."""
     deadline = time.monotonic() + _ANSWER
     while _sleeps(pid) and time.monotonic() < deadline:
         with suppress(CutraceError), closing(_find(pid)) as again:
             again.ask("status")
             return f"process {pid} has closed the connection, which ended the recording"
-        time.sleep(0.05)  # it opens its socket again after that
+        # The process opens its socket again after the end of the recording.
+        time.sleep(0.05)
     return f"process {pid} was killed, or replaced itself: the capture has what it had written by then"
 
 
 def _sleeps(pid: int) -> bool:
-    """Whether a process still has the thread that answers."""
+    """Whether a process still has the thread that answers requests."""
     with suppress(OSError):
         return any(
             name.read_text() == "cutrace-standby\n"
@@ -497,8 +499,8 @@ def _sleeps(pid: int) -> bool:
 
 
 def _absence(pid: int) -> str:
-    """Why nobody can attach to a process, and what to do."""
-    import pwd  # Windows lacks it, and imports this module
+    """The reason why a process cannot be attached to, and advice."""
+    import pwd  # Windows lacks pwd, but imports this file.
 
     process = Path(f"/proc/{pid}")
     try:
@@ -529,7 +531,7 @@ def _absence(pid: int) -> str:
 
 
 def _variables(pid: int) -> dict[str, str]:
-    """The environment with which a process was started, empty when it is not ours to read."""
+    """The environment with which a process was started, empty if this user may not read it."""
     with suppress(OSError):
         pairs = os.fsdecode(Path(f"/proc/{pid}/environ").read_bytes()).split("\0")
         return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
@@ -537,7 +539,7 @@ def _variables(pid: int) -> dict[str, str]:
 
 
 def _elsewhere(pid: int) -> str:
-    """A sentence on a process that has other files than this one."""
+    """A sentence on a process that sees other files than this one."""
     with suppress(OSError):
         theirs = Path(f"/proc/{pid}")
         ours = Path("/proc/self")
@@ -557,10 +559,10 @@ def _folders() -> tuple[Path, ...]:
 
 
 def _folders_of(pid: int) -> list[Path]:
-    """The folders of a process that may have another runtime folder, and in a container other files."""
+    """The folders of a process. It may have another runtime folder, and in a container other files."""
     root = Path(f"/proc/{pid}/root")
     runtime = _variables(pid).get("XDG_RUNTIME_DIR", "").lstrip("/")
-    with suppress(OSError):  # a process of another user
+    with suppress(OSError):  # The process belongs to another user.
         return [
             root / runtime / "cutrace",
             *root.glob("run/user/*/cutrace"),

@@ -1,6 +1,6 @@
 """Conditions that keep CUPTI from recording: other tools, shared and divided GPUs, missing privileges.
 
-They are read from the environment, ``/proc`` and the result of a trial recording, not from CUDA or CUPTI.
+The conditions are read from the environment, ``/proc`` and the result of a trial recording, not from CUDA or CUPTI.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def mps(
 
 
 def divided(devices: tuple[str, ...], environment: Mapping[str, str]) -> str:
-    """``MIG`` or ``vGPU`` when the GPU is a part of a GPU, "" for a whole one.
+    """``MIG`` or ``vGPU`` for a part of a GPU, "" for a whole GPU.
 
     :param devices: names from the driver.
     """
