@@ -66,7 +66,14 @@ def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) 
                 first, last = span(rows, table)
         if payload is not None:
             head = pack_header(
-                kind, row_size=row_size, rows=count, payload=payload, pid=int(header["pid"]),
-                sequence=int(header["sequence"]), instance=int(header["instance"]), first_time=first, last_time=last,
-            )  # fmt: skip
+                kind,
+                row_size=row_size,
+                rows=count,
+                payload=payload,
+                pid=int(header["pid"]),
+                sequence=int(header["sequence"]),
+                instance=int(header["instance"]),
+                first_time=first,
+                last_time=last,
+            )
             to.write(head + payload + bytes(padded(len(payload)) - len(payload)))

@@ -345,8 +345,10 @@ class Reader:
 
     def read_rest(self) -> None:
         """Read each block that was not read before, so that :attr:`damage` is complete."""
-        for index in np.flatnonzero(self._unread).tolist():
-            kind = int(self.headers["kind"][index])
+        kinds = self.headers["kind"]
+        unread = np.flatnonzero(self._unread)
+        for index in unread.tolist():
+            kind = int(kinds[index])
             if kind == STRINGS_BLOCK:
                 self.strings(index)
             elif kind in BY_NUMBER:

@@ -171,11 +171,10 @@ class Writer:
         """Write what is left, mark the capture as closed in order and rename the file. With ``in_order`` False the mark
         is not written."""
         self._write_strings()
-        ended = self._last
-        if self._ended is not None:
-            ended = self._ended
+        if self._ended is None:
+            self._ended = self._last
         if in_order:
-            self.process({"ended": ended})
+            self.process({"ended": self._ended})
         if not self._owned:
             return
         try:
