@@ -413,9 +413,9 @@ class Reader:
                 process.pop("dumped_because", None)
                 self._beginnings.add(index)
             windows = process.get("windows", [])
-            process.update(
-                (key, value) for key, value in info.items() if _sound(key, value)
-            )
+            for key, value in info.items():
+                if _sound(key, value):
+                    process[key] = value
             if windows:
                 # Each file of a process has its own windows. It describes a window again at the end of the window.
                 by_start = {
@@ -503,18 +503,22 @@ def _layout(table: TableLayout, declared: object) -> np.dtype | None:
         return None
     row_size = declared.get("row_size")
     fields = declared.get("fields")
-    if not (
-        type(row_size) is int and 0 < row_size <= 0xFFFF and isinstance(fields, list)
-    ):
+    if not isinstance(fields, list):
+        return None
+    if type(row_size) is not int:
+        return None
+    if not 0 < row_size <= 0xFFFF:
         return None
     names = []
     formats = []
     offsets = []
     for entry in fields:
-        if not (isinstance(entry, list) and len(entry) >= 3):
+        if not isinstance(entry, list) or len(entry) < 3:
             return None
         name, kind, offset = entry[:3]
-        if not (isinstance(name, str) and type(offset) is int):
+        if not isinstance(name, str):
+            return None
+        if type(offset) is not int:
             return None
         known = TYPES.get(kind) if isinstance(kind, str) else None
         if known is None or name not in table.offsets:
@@ -527,5 +531,10 @@ def _layout(table: TableLayout, declared: object) -> np.dtype | None:
         formats.append(known[1])
         offsets.append(offset)
     return np.dtype(
-        {"names": names, "formats": formats, "offsets": offsets, "itemsize": row_size}
+        {
+            "names": names,
+            "formats": formats,
+            "offsets": offsets,
+            "itemsize": row_size,
+        }
     )
