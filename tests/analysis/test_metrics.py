@@ -392,6 +392,33 @@ def test_losses_since_the_begin_are_problems(measured):
     assert problem == "5 records that CUPTI dropped because it had no buffer (activity records)"
 
 
+def test_losses_without_a_time_are_problems_of_every_window(measured):
+    (problem,) = measured(lambda c: c.add("losses", count=3, reason=13, detail="damaged block")).problems
+    assert problem == "3 events of the source file that could not be used (damaged block)"
+
+
+@pytest.mark.parametrize(
+    ("refused", "problems"),
+    [("kernel", 1), ("a part of memory: 2 calls", 1), ("GPU activity", 1), ("pool", 0), ("a part of pool: 2 calls", 0)],
+)
+def test_a_kind_that_was_refused_later_is_a_problem_if_metrics_need_it(measured, refused, problems):
+    found = measured(lambda c: c.loss(9, 1, refused, time=500)).problems
+    assert len(found) == problems
+
+
+def test_rows_that_were_let_go_are_a_problem_of_a_whole_capture(tmp_path):
+    with Capture(tmp_path / "a.bin", ended=1) as c:
+        launched(c, "k", 200, correlation=1)
+        c.mark(begin("test", "t"), 300, source=1)
+        c.mark(end("test", "t"), 400, source=1)
+        c.loss(12, 7, "kernels", time=400)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        (test,) = windows(trace)
+        assert measure(trace, test).problems == ()
+        (problem,) = measure(trace, whole(trace)).problems
+    assert problem == "7 rows dropped to keep only the newest (kernels)"
+
+
 def test_work_without_times_counts_and_is_a_problem(measured):
     def write(c):
         c.api("cudaLaunchKernel", 200, 210, correlation=1)

@@ -152,7 +152,7 @@ def test_converting_what_could_not_be_used_whole_ends_with_1_unless_lenient(line
         with pytest.raises(SystemExit) as ended:
             main(["convert", str(path), "-o", str(out), *options])
         assert ended.value.code == status
-        assert "1 event of the imported file that could not be used (line: no two numbers)" in capsys.readouterr().err
+        assert "1 event of the source file that could not be used (line: no two numbers)" in capsys.readouterr().err
         assert out.exists()
 
 

@@ -55,9 +55,11 @@ RELEASE = 2
 
 # Losses that make metrics wrong. NVTX losses do not: a window with a lost mark is incomplete, which is reported.
 _FATAL_LOSSES = ("cupti_dropped", "memory_limit", "size_limit", "write_error", "unknown_record", "table_limit",
-                 "kept_back", "name_unknown")  # fmt: skip
+                 "unreadable", "kept_back", "name_unknown")  # fmt: skip
 _NEEDED_KINDS = {"kernel": "kernels", "memcpy": "copies", "memset": "memory fills", "api": "API calls",
                  "memory": "allocations"}  # fmt: skip
+# What CUPTI may refuse once the program uses the GPU, besides these kinds.
+_REFUSED_PARTS = ("GPU activity", "kernels, copies and fills")
 
 
 def measure(
@@ -580,17 +582,32 @@ def _lacking(process: Process) -> Iterator[str]:
 
 
 def _losses(trace: Trace, window: Window, processes: set[int]) -> Iterator[str]:
-    """Losses counted since the window started. A loss is counted when it is noticed, which is after it happens."""
+    """Losses counted since the window started. A loss is counted when it is noticed, which is after it happens. A loss
+    without a time may have happened in any window."""
     rows = trace.losses
     if not len(rows):
         return
     rows = rows[np.isin(rows["process"], list(processes))]
-    rows = rows[rows["time"] >= window.start]
+    since = rows["time"] >= window.start
+    rows = rows[since | (rows["time"] == 0)]
+    from_start = window.start <= trace.start
     for reason, detail in dict.fromkeys(rows[["reason", "detail"]].tolist()):
         name, meaning = LOSS_REASONS.get(reason, ("", ""))
-        if name not in _FATAL_LOSSES:
+        what = trace.strings[detail]
+        if not _is_fatal(name, what, from_start):
             continue
         if detail:
-            meaning += f" ({trace.strings[detail]})"
+            meaning += f" ({what})"
         same = (rows["reason"] == reason) & (rows["detail"] == detail)
         yield counted_loss(int(rows["count"][same].sum()), meaning)
+
+
+def _is_fatal(reason: str, detail: str, from_start: bool) -> bool:
+    """Whether a loss makes the metrics of a window wrong. ``from_start`` is True for a window that starts with the
+    trace, which lacks the rows that were dropped to keep only the newest."""
+    if reason == "kind_refused":
+        refused = detail.removeprefix("a part of ").partition(":")[0]
+        return refused in _NEEDED_KINDS or refused in _REFUSED_PARTS
+    if reason == "let_go":
+        return from_start
+    return reason in _FATAL_LOSSES

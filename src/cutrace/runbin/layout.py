@@ -566,7 +566,7 @@ LOSS_REASONS: dict[int, tuple[str, str]] = {
         "row of names, launch configurations or graph nodes dropped because a table was full",
     ),
     12: ("let_go", "row dropped to keep only the newest"),
-    13: ("unreadable", "event of the imported file that could not be used"),
+    13: ("unreadable", "event of the source file that could not be used"),
     14: (
         "samples_lost",
         "sample of hardware counters dropped because the GPU's buffer was full",
