@@ -355,21 +355,27 @@ def refuse(*_: object, **__: object) -> None:
     raise CutraceError("the disk is full")
 
 
-def test_an_armed_server_has_a_file_for_each_window(fake_driver: FakeDriver, tmp_path: Path) -> None:
+def test_a_server_that_records_itself_has_a_file_for_each_window_while_it_runs(
+    fake_driver: FakeDriver, tmp_path: Path
+) -> None:
     (tmp_path / "run-2.bin").touch()
     program = (
         SERVED
         + """
 with cutrace.arm("run-%i.bin", capture_range="profiler"):
-    serve(2, names="")
+    serve(1)
+    server.profile("r2")
 with cutrace.record("own-%i.bin", capture_range="profiler"):
-    serve(2, names="")
+    serve(2, "own-{}.bin")
+with cutrace.record("trace-%i.pftrace", capture_range="profiler"):
+    serve(2, "trace-{}.pftrace")
 """
     )
     alone(fake_driver, tmp_path, program)
     for name, kernel in {"run-1": "r1", "run-3": "r2", "own-1": "r1", "own-2": "r2"}.items():
         holds_one_window(tmp_path / f"{name}.bin", kernel)
-    assert len(list(tmp_path.iterdir())) == 5
+    holds_one_window(tmp_path / "trace-2.pftrace", "r2")
+    assert len(list(tmp_path.iterdir())) == 7
 
 
 def test_a_killed_server_leaves_a_file_for_each_window(record: Record, tmp_path: Path) -> None:

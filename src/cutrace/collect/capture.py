@@ -10,7 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -33,6 +33,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 # The priority of a finalizer of multiprocessing: it runs after the program's finalizers and before the collector's
 # (features/children).
 _LATE = -500
+
+# Seconds between two looks for complete windows.
+_WINDOW_INTERVAL = 0.25
 
 # Locked while a call of a decorated function is recorded. Any thread may release it, because a generator may end in
 # another thread.
@@ -94,6 +97,7 @@ class Capture(Recorder):
         self.path = output_name(path)
         self._options = options
         self._to: Destination | None = None
+        self._windows: _WindowWriter | None = None
         self._pid = 0
         self._calls = 0
 
@@ -125,6 +129,7 @@ class Capture(Recorder):
             to.discard()
             raise
         self._to = to
+        self._windows = _WindowWriter.of(to, options)
         self._pid = os.getpid()
         _call_at_end(self.stop)
 
@@ -139,7 +144,7 @@ class Capture(Recorder):
         atexit.unregister(self.stop)
         for name in annotate.stop():
             warnings.warn(annotate.unused(name), RuntimeWarning, stacklevel=2)
-        if not _finish(to):
+        if not _finish(to, self._windows):
             if self._options.records_windows:
                 reason = self._options.never_opened
                 warnings.warn(
@@ -233,6 +238,34 @@ def _warn_of_call(function: Callable[..., Any], what: str) -> None:
     warnings.warn(f"{name}() {what}", RuntimeWarning, stacklevel=6)
 
 
+class _WindowWriter:
+    """A thread that writes each complete window to its file while the program runs."""
+
+    def __init__(self, to: Destination) -> None:
+        self._to = to
+        self._ended = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name="cutrace windows", daemon=True
+        )
+        self._thread.start()
+
+    @classmethod
+    def of(cls, to: Destination, options: Options) -> _WindowWriter | None:
+        """The writer of a recording whose windows have files of their own, None for other recordings."""
+        if options.records_windows and to.is_numbered:
+            return cls(to)
+        return None
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_WINDOW_INTERVAL):
+            with suppress(CutraceError):  # The end of the recording tries again.
+                self._to.publish_windows()
+
+
 class Armed(Recorder):
     """A recording of this process and the processes that it starts. Each is recorded from its first CUDA or NVTX call
     on.
@@ -240,9 +273,15 @@ class Armed(Recorder):
     ``path`` is the capture. It exists after :meth:`stop` if there was such a call.
     """
 
-    def __init__(self, to: Destination, restore: dict[str, str | None]) -> None:
+    def __init__(
+        self,
+        to: Destination,
+        options: Options,
+        restore: dict[str, str | None],
+    ) -> None:
         self.path = to.output
         self._to: Destination | None = to
+        self._windows = _WindowWriter.of(to, options)
         self._restore = restore
         self._pid = os.getpid()
         _call_at_end(self.stop)
@@ -259,7 +298,7 @@ class Armed(Recorder):
             return None
         atexit.unregister(self.stop)
         _set_variables(self._restore)
-        if _finish(to):
+        if _finish(to, self._windows):
             return self.path
         return None
 
@@ -315,7 +354,7 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
         _set_variables(restore)
         to.discard()
         raise
-    return Armed(to, restore)
+    return Armed(to, chosen, restore)
 
 
 def _call_at_end(stop: Callable[[], object]) -> None:
@@ -353,7 +392,7 @@ def _recording() -> bool:
     return cuda.loaded(str(collector_path())) is not None and collector().running
 
 
-def _finish(to: Destination) -> bool:
+def _finish(to: Destination, windows: _WindowWriter | None) -> bool:
     """End the recording of this process and join the files of its processes. Returns False when there is none.
 
     If the recording failed, the error is raised after the files are joined.
@@ -364,6 +403,8 @@ def _finish(to: Destination) -> bool:
             collector().stop()
     except CutraceError as error:
         failure = error
+    if windows is not None:
+        windows.stop()
     recording = to.finish()
     if recording.trouble:
         warnings.warn(recording.trouble, RuntimeWarning, stacklevel=3)

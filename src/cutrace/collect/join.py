@@ -110,12 +110,17 @@ class Destination:
             shutil.rmtree(directory, ignore_errors=True)
             raise
 
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the name of the output has a number (``%i``)."""
+        return _NUMBER in self.output.name
+
     def publish_windows(self) -> None:
-        """Write each complete window to a file of its own, if the name of the output has a number (``%i``).
+        """Write each complete window to a file of its own, if the name of the output has a number.
 
         Raises :class:`CutraceError` when a window cannot be written. Its file stays in the folder.
         """
-        if _NUMBER not in self.output.name:
+        if not self.is_numbered:
             return
         complete = sorted(self.directory.glob(f"*-w*{_CAPTURE}"), key=_order)
         failures = list(filter(None, map(self._publish, complete)))
