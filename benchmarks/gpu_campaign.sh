@@ -37,11 +37,16 @@ captures() {
 
 tests() {
   local together=""
-  python3 -c 'import xdist' 2> /dev/null && together="-n 6 --dist loadgroup"
+  # One worker runs a module, and makes its fixtures once.
+  python3 -c 'import xdist' 2> /dev/null && together="-n 6 --dist loadfile"
+  local options=(-q -rfEs -p no:cacheprovider)
   {
+    timeout -s INT -k 10 "$(at_most 400)" python3 -m pytest tests/gpu -m "gpu and counters" "${options[@]}" > "$out/counters.log" 2>&1 &
     # shellcheck disable=SC2086
-    timeout -k 10 "$(at_most 400)" python3 -m pytest tests/gpu -m gpu -q -rfEs -p no:cacheprovider $together \
+    timeout -s INT -k 10 "$(at_most 400)" python3 -m pytest tests/gpu -m "gpu and not counters" "${options[@]}" $together \
       --ignore tests/gpu/test_plugin.py --ignore tests/gpu/test_agreement.py --ignore tests/gpu/test_triggers.py || failed+=" tests"
+    wait $! || failed+=" counters"
+    cat "$out/counters.log"
     # By itself, since it runs workers of its own.
     timeout -k 10 "$(at_most 200)" python3 -m pytest tests/gpu/test_plugin.py -m gpu -q -rfEs -p no:cacheprovider \
       || failed+=" plugin-tests"

@@ -63,15 +63,12 @@ def why_no_gpu() -> str:
     return probe.stderr.strip() if probe.returncode else ""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    together = config.pluginmanager.has_plugin("xdist")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.gpu)
-            # With `--dist loadgroup` one worker runs a group, and makes the fixtures of its modules once.
-            if together:
-                group = "counters" if item.path.stem in COUNTING else item.path.stem
-                item.add_marker(pytest.mark.xdist_group(group))
+            if item.path.stem in COUNTING:
+                item.add_marker(pytest.mark.counters)
 
 
 @pytest.fixture(scope="session", autouse=True)  # runs before module fixtures, which need a GPU, too
