@@ -23,14 +23,14 @@ Compression = Literal["zstd", "deflate"] | None
 class Request:
     """The options of an export.
 
-    ``format`` is the name of the exporter; if None, it follows from the ending of the output. ``compress`` compresses
-    groups of packets, in formats that have packets. Without ``derived``, events that are computed from records are
-    omitted: NVTX ranges on streams, counters, waits. ``table`` is for formats with one table. ``capture`` says whether
-    to embed the capture, so that the file can be loaded as that capture (:mod:`cutrace.embedding`); if None, the format
-    decides. ``by`` says what the frames of flame graphs are. With ``ranges="own"`` NVTX ranges contain the work of
-    their own thread only. ``progress`` is called with the work done and the total work, in any unit. ``say`` is called
-    with sentences about the output, such as how much of the GPU time has a range. An exporter writes all rows of the
-    trace; :func:`cutrace.loading.selected` makes a smaller trace first.
+    ``format`` is the name of the exporter; if None, the ending of the output determines it. ``compress`` names a
+    compression of groups of packets, for formats with packets. Without ``derived``, events that are computed from
+    records are omitted: NVTX ranges on streams, counters, waits. ``table`` is for formats with one table. ``capture``
+    says whether to embed the capture, so that the file can be loaded as that capture (:mod:`cutrace.embedding`); if
+    None, the format decides. ``by`` selects the frames of flame graphs. With ``ranges="own"`` NVTX ranges contain the
+    work of their own thread only. ``progress`` is called with the work done and the total work, in any unit. ``say`` is
+    called with sentences about the output, such as how much of the GPU time has a range. An exporter writes all rows of
+    the trace; :func:`cutrace.loading.selected` makes a smaller trace first.
     """
 
     format: str | None = None
@@ -48,7 +48,8 @@ class Request:
 
 
 Write = Callable[[Trace, Path, Request], None]
-#: Raises :class:`cutrace.CutraceError` if no trace, or no table of the name given, can be written to a path.
+#: A check of a path and a table's name. It raises :class:`cutrace.CutraceError` if no trace, or no such table, can be
+#: written to the path.
 Check = Callable[[Path, str | None], object]
 
 
@@ -58,7 +59,7 @@ class Exporter:
 
     ``write`` is a function that writes a trace to a new path, or its name as ``module:function``, which is imported on
     use. It raises :class:`cutrace.CutraceError` for a request that it does not support. ``check``, a function or its
-    name, is called before work is done for the output. With ``folder`` the output is a folder.
+    name, is called before the trace is read. With ``folder`` the output is a folder.
     """
 
     name: str
@@ -80,7 +81,7 @@ class Exporter:
 
 
 def _function(given: object) -> object:
-    """A function, or the one of the name ``module:function``."""
+    """The function, given by itself or by its name ``module:function``."""
     if not isinstance(given, str):
         return given
     module, _, name = given.partition(":")
@@ -88,11 +89,11 @@ def _function(given: object) -> object:
 
 
 def write_capture(trace: Trace, path: Path, request: Request) -> None:
-    """Write a trace as a capture. Unreferenced rows, such as names of kernels that are not in it, are omitted."""
+    """Write a trace as a capture. Rows without a reference, such as names of omitted kernels, are not written."""
     writing.write(trace, path, progress=request.progress)
 
 
-#: The core's exporters.
+#: The exporters of the core.
 EXPORTERS = (
     Exporter(
         "perfetto",

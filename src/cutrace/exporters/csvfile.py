@@ -1,8 +1,9 @@
 """CSV: one table as text, for spreadsheets and scripts.
 
-The format is RFC 4180: commas, a header line, CRLF, quotes only around strings that need them. String ids are replaced
-by their strings, the launch of a kernel and the function of an API call by their columns. The columns of its innermost
-frame follow the id of a stack. Names of kernels are demangled. Rows without known times are omitted.
+The format is RFC 4180: commas, a header line, CRLF, quotes only around strings that need them. Strings replace string
+ids. The columns of ``launches`` replace the launch of a kernel, and the columns of ``functions`` the function of an API
+call. The id of a stack is followed by the columns of its innermost frame. Names of kernels are demangled. Rows without
+known times are omitted.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _LINES = 1 << 14
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
-    """Write the table ``request.table``, or else the one in the name of the file (``kernels.csv``). A path that ends
-    with .gz is compressed. Memory does not grow with the table. Raises :class:`CutraceError` if there is no such
+    """Write the table ``request.table``, or else the table that the file is named after (``kernels.csv``). A path that
+    ends with .gz is compressed. Memory does not grow with the table. Raises :class:`CutraceError` if there is no such
     table."""
     table = table_of(path, request.table)
     total = trace.count(table.name)
@@ -124,8 +125,8 @@ def quoted(text: str) -> str:
 
 
 def table_of(path: Path, name: str | None) -> TableLayout:
-    """The table of this name, or else the one in the name of the file. Raises :class:`CutraceError` if there is no such
-    table."""
+    """The table of this name, or else the table that the file is named after. Raises :class:`CutraceError` if there is
+    no such table."""
     if not name:
         name = path.name.lower().removesuffix(".gz").removesuffix(".csv")
     if name not in TABLES:

@@ -13,7 +13,7 @@ from ..trace import Trace
 from .base import Request
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-#: The CPU times of flame graphs, by what their frames are.
+#: The meaning of the CPU times of flame graphs, by the kind of frames.
 _CPU_TIMES = {"range": "time of threads in ranges", "stack": "time of API calls"}
 #: A semicolon divides frames, a line break lines.
 _PLAIN = str.maketrans({";": ":", "\n": " ", "\r": " "})
@@ -55,8 +55,8 @@ def write_speedscope(trace: Trace, path: Path, request: Request) -> None:
 
 
 def requested_flame(trace: Trace, request: Request) -> tuple[Frame, str | None]:
-    """The flame graph of a request, and the sentence that says how much of the GPU time has a range. The user gets this
-    sentence."""
+    """The flame graph of a request, and the sentence on the share of GPU time in ranges. Reports this sentence to the
+    user."""
     options = StatsOptions(ranges=request.ranges)
     root, covered = flame_with_coverage(trace, options, request.by)
     if covered:
@@ -67,7 +67,7 @@ def requested_flame(trace: Trace, request: Request) -> tuple[Frame, str | None]:
 def _profile(
     name: str, root: Frame, numbers: dict[str, int], own: Callable[[Frame], int]
 ) -> dict[str, Any]:
-    """A profile with a sample for each path, weighted by the time of its last frame outside of frames below."""
+    """A profile with a sample for each path. The weight is the time of the last frame without its children."""
     samples = []
     weights = []
     for frames in root.walk():

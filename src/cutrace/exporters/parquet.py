@@ -30,7 +30,7 @@ UNKNOWN = "unknown_times"
 
 #: The number of rows of a row group.
 _GROUP_ROWS = 1 << 18
-#: Columns that ascend almost everywhere, for which delta encoding is small.
+#: Columns with nearly ascending values: delta encoding makes them small.
 _RISING = frozenset(("start", "end", "time", "correlation"))
 _UNREADABLE = next(n for n in LOSS_REASONS if LOSS_REASONS[n][0] == "unreadable")
 
@@ -83,7 +83,7 @@ class Derived:
         return [self.readable(trace.strings[name]) for name in names.tolist()]
 
 
-#: The derived columns by table. The value 0 of the field means none and gives null.
+#: The derived columns by table. Where the field is 0, the derived column is null.
 DERIVED = {
     "kernels": Derived("name", "launch", "demangled name of the kernel", "launches"),
     "launches": Derived("demangled", "name", "demangled name of the kernel"),
@@ -124,7 +124,7 @@ class _ParquetFile:
                 self._flush()
 
     def add_table(self, columns: dict[str, list[Any]]) -> None:
-        """Write rows given as columns in which ids are replaced by strings."""
+        """Write rows, given as columns with strings in place of ids."""
         if any(columns.values()):
             self._flush()
             self._open().write_table(_arrow().table(columns, self._schema))

@@ -36,8 +36,8 @@ _PLACE = re.compile(r"(?P<file>.+):(?P<line>\d+) in (?P<function>.+)")
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
-    """Write a sample for each path of frames with GPU work of its own, with the time (ns) and the number of its pieces.
-    Sentences on missing data are comments of the profile."""
+    """Write a sample for each path whose last frame has GPU work: its time (ns) and its number of operations. Sentences
+    on missing data are comments of the profile."""
     sentences: list[str] = []
     root, covered = requested_flame(trace, request)
     if covered:
@@ -47,7 +47,7 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     for frames in root.walk():
         profile.add(frames)
     data = profile.encoded(trace, sentences)
-    # Equal profiles are equal files: no time in the header.
+    # The header has no time, so that equal profiles are equal files.
     compressed = gzip.compress(data, mtime=0)
     path.write_bytes(compressed)
 
@@ -69,7 +69,7 @@ class _Profile:
             )
 
     def add(self, frames: tuple[Frame, ...]) -> None:
-        """Add the sample of a path, if its last frame has work of its own."""
+        """Add the sample of a path, if its last frame has GPU work."""
         last = frames[-1]
         below = sum(child.operations for child in last.children.values())
         values = (last.own_gpu_ns, last.operations - below)

@@ -13,7 +13,7 @@ from ..trace import Trace
 def pieces(trace: Trace, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The rows of a table, block by block: rows with known times, and the other rows."""
     if name in REFERRED.values():
-        rows = trace.table(name)[1:]  # row 0 means "unknown"
+        rows = trace.table(name)[1:]  # Row 0 means "unknown".
         yield rows, rows[:0]
         return
     yield from map(trace.block, trace.block_infos(name))
@@ -26,7 +26,7 @@ def payload_columns(rows: np.ndarray) -> dict[str, np.ndarray]:
     bits = np.ascontiguousarray(rows["payload"])
     low = bits.astype(np.uint32)
     signed = low.view(np.int32).astype(np.int64)
-    # Every payload is converted as each type, and may be a signalling NaN.
+    # Each payload is converted to every type, so it can be a signalling NaN.
     with np.errstate(invalid="ignore"):
         single = low.view(np.float32).astype(np.float64)
     return {

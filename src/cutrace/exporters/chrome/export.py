@@ -27,7 +27,7 @@ from .metadata import (
 )
 from .shared import Shared
 
-#: The gzip level. Higher levels are much slower, and the files hardly smaller.
+#: The gzip level. Higher levels are much slower, and their files are about as large.
 _LEVEL = 5
 #: The tables that are written, in this order.
 _GPU = (
@@ -124,7 +124,7 @@ class _Export:
             self._empty = False
 
     def _rows(self, name: str) -> Iterator[np.ndarray]:
-        """The rows of a table, including those without an end."""
+        """The rows of a table, with the rows that have no end."""
         held_back: list[np.ndarray] = []
         for info in self._trace.block_infos(name):
             rows, unknown = self._trace.block(info)

@@ -61,7 +61,7 @@ _SYNC = Line(
     '<if event>"wait_on_stream":<int waited>,"wait_on_cuda_event_record_corr_id":<int record>,'
     '"wait_on_cuda_event_id":<int event>,<end>' + _WHERE + "<blob own>}}"
 )
-# It has no argument "stream", because tools take events with one for GPU work.
+# The event has no argument "stream", because tools treat events with this argument as GPU work.
 _SLICE = Line(
     ',\n{"ph":"X","cat":<blob category>,"name":<blob name><blob where>,"ts":<us start>,"dur":<us duration>'
     '<blob beside><if args>,"args":{<blob inside><blob own>}<end>}'
@@ -218,7 +218,7 @@ class GpuJson:
         block = [values[f"block_{axis}"] for axis in "xyz"]
         shared = values["static_shared"] + values["dynamic_shared"]
         out: dict[str, Any] = {}
-        # If all of them are 0, the launch configuration is unknown.
+        # The launch configuration is unknown if all these fields are 0.
         if any(grid) or any(block) or values["registers"] or shared:
             out = {"registers per thread": values["registers"], "shared memory": shared}
             out |= self._occupancy(launch, grid, block, process, device)
@@ -235,7 +235,7 @@ class GpuJson:
         codes = self._trace.codes
         if codes:
             out["code hash"] = codes.text(process, name, values["code"])
-        # The values that an import of this file assumes: it takes all shared memory as dynamic.
+        # The values that an import of this file would derive: it treats all shared memory as dynamic.
         assumed = {"dynamic_shared": shared, "carveout": 255}
         more: dict[str, Any] = {
             field: value
@@ -277,7 +277,7 @@ class GpuJson:
         row = self._trace.launches[launch : launch + 1]
         limits = occupancy(gpu, row)
         if limits is not None and limits.known[0]:
-            # A small grid has fewer warps than fit.
+            # A small grid has fewer warps than fit on the device.
             resident = min(float(limits.warps[0]), out["warps per SM"])
             most = int(gpu["max_warps_per_multiprocessor"])
             out["est. achieved occupancy %"] = round(100 * resident / most)
@@ -336,7 +336,7 @@ class GpuJson:
     def _slice(
         kind: int, flags: int, context: int, correlation: int, behind: int
     ) -> bytes:
-        """cutrace's own argument, preceded by a comma if it comes ``behind`` another one."""
+        """cutrace's own argument. A comma precedes it if it comes ``behind`` another argument."""
         known_kind = {}
         if kind >= 0:
             known_kind["kind"] = kind
@@ -377,7 +377,7 @@ class _Recorded:
                 self._records[at[known], column] = values
 
     def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The stream and the correlation id of the event that each wait names; -1 for an unknown event."""
+        """For each wait, the stream and the correlation id of its event; -1 if they are unknown."""
         known, at = find(self._keys, _event_keys(rows))
         both = np.full((len(rows), 2), -1, np.int64)
         both[known] = self._records[at[known]]

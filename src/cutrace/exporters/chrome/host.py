@@ -101,7 +101,7 @@ _JIT = Line(
     '"args":{"duration (us)":<us duration>,"cache size":<int cache_size>,"correlation":<int correlation>,'
     '"device":<int device>}}'
 )
-#: By table: its line, the field that names its events, and the arguments of :func:`_memory_name`.
+#: By table: the template of its lines, the field that names its events, and the arguments of :func:`_memory_name`.
 MEMORY = {
     "allocations": (_ALLOCATION, "operation", ("allocation", ALLOCATIONS, "")),
     "memory_pools": (
@@ -212,7 +212,7 @@ class HostJson:
         unsigned = payload["unsigned"].view(np.int64)
         number = np.where(is_signed, payload["signed"], unsigned)
         bits = np.ascontiguousarray(rows["payload"]).view(np.int64)
-        # A reader of signed integers would not restore these.
+        # A reader with signed integers would change these.
         inexact = is_float | (number != bits)
         inexact |= is_unsigned & (number < 0)
         known = is_float | is_signed | is_unsigned
@@ -341,7 +341,7 @@ class HostJson:
         )
 
     def memory(self, table: str, rows: np.ndarray) -> bytes:
-        """Memory events become instants, because as slices they would overlap the slices of their thread."""
+        """Memory events become instants. Slices would overlap other slices of their thread."""
         line, field, _ = MEMORY[table]
         thread = np.zeros(len(rows), np.int64)
         if table == "jit":
@@ -386,7 +386,7 @@ class HostJson:
     def _counter_told(
         self, name: int, device: int, thread: int, unit: int, single: int
     ) -> bytes:
-        """cutrace's own key of a counter, preceded by a comma, for fields that trace events lack."""
+        """cutrace's own key of a counter, after a comma. It holds the fields that trace events lack."""
         fields: dict[str, Any] = {}
         if single:
             fields["single"] = True
@@ -411,7 +411,7 @@ class HostJson:
         for name, field in value.items():
             taken = name in _NVTX_ARGUMENTS
             if name == "payload" and not isinstance(field, int):
-                taken = False  # only a number would be read as the plain payload
+                taken = False  # A reader would take a number for the plain payload.
             if taken:
                 name = f"{name} (field)"
             fields[name] = field
@@ -445,7 +445,8 @@ def _json(text: str) -> Any:
 
 
 def _event_of_counter(rows: np.ndarray) -> np.ndarray:
-    """A mask of the rows that start a new event: another time or counter, or a series that the event already has."""
+    """A mask of the rows that start a new event. A row starts one if its time or counter differs, or if the event
+    already has its series."""
     keys = ("time", "process", "thread", "name", "category", "device")
     first = changes(*(rows[key] for key in keys))
     group = np.cumsum(first)
@@ -453,8 +454,8 @@ def _event_of_counter(rows: np.ndarray) -> np.ndarray:
     run = changes(group[order], rows["series"][order])
     if run.all():
         return first
-    # For each row, how often its series occurred before in its group. A new event starts where the maximum of this
-    # number rises.
+    # The number of earlier rows of the same series in the group. A new event starts where the maximum of this number
+    # rises.
     place = np.arange(len(rows))
     run_start = np.maximum.accumulate(np.where(run, place, 0))
     again = np.zeros(len(rows), np.int64)

@@ -46,7 +46,7 @@ def members(values: dict[str, Any]) -> bytes:
 
 
 def own(more: Mapping[str, Any] | None = None, **fields: int) -> bytes:
-    """cutrace's own argument with the fields that are not 0 and ``more``, preceded by a comma; empty without any."""
+    """cutrace's own argument with ``more`` and the fields that are not 0, after a comma; empty without fields."""
     given: dict[str, Any] = {name: value for name, value in fields.items() if value}
     given |= more or {}
     if given:
@@ -55,9 +55,9 @@ def own(more: Mapping[str, Any] | None = None, **fields: int) -> bytes:
 
 
 class Line:
-    """A template of a line. ``<int stream>`` is replaced by the number in the column ``stream``, ``<us start>`` by
-    nanoseconds as microseconds, ``<real value>`` by a double, ``<blob name>`` by the piece with the id in the column
-    ``name``. The part between ``<if flags>`` and ``<end>`` is omitted where the column is 0.
+    """A template of a line. ``<int stream>`` stands for the integer in the column ``stream``, ``<us start>`` for
+    nanoseconds in microseconds, ``<real value>`` for a double, and ``<blob name>`` for the piece with the id in the
+    column ``name``. The part between ``<if flags>`` and ``<end>`` is omitted where the column ``flags`` is 0.
     """
 
     def __init__(self, template: str) -> None:
@@ -203,7 +203,7 @@ class EventArguments:
         argument precedes ``inside``."""
         pieces = ids.astype(np.uint32)
         inside = (2 * ids + behind).astype(np.uint32)
-        # A copy, because an array of bytes that is in use cannot grow.
+        # Copy the array: an array of bytes that is in use cannot grow.
         has_arguments = np.frombuffer(self._has_arguments, np.uint8).copy()
         return {
             "beside": (pieces, self._beside),
@@ -219,7 +219,8 @@ class EventArguments:
 
     def _add(self, parts: ArgumentParts) -> int:
         self._beside.add(parts.beside)
-        # Piece 2 * id is for the first place in an object, piece 2 * id + 1 for later places, with a comma.
+        # Each id has two pieces: piece 2 * id for the first place in an object, and piece 2 * id + 1 with a comma for
+        # other places.
         self._inside.add(parts.inside[1:])
         self._inside.add(parts.inside)
         self._of_end.add(parts.of_end)

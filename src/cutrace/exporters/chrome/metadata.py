@@ -59,7 +59,7 @@ def keys_before(trace: Trace, pid_tid: PidTid) -> bytes:
 
 
 def keys_behind(trace: Trace, unsupported: dict[str, int]) -> bytes:
-    """The key after the events, which says what is missing."""
+    """The key after the events. It lists missing data."""
     sentences = [*trace.quality.sentences()]
     for name, count in unsupported.items():
         rows = count_of(count, "row")
@@ -130,8 +130,7 @@ def _base_time(trace: Trace) -> int | None:
 
 
 def _gpus(trace: Trace, pid_tid: PidTid) -> list[dict[str, Any]]:
-    """The process ids that stand for devices and overheads, each with its process. Ids of the first process are left
-    out."""
+    """The process ids that stand for devices and overheads, by process. Ids of the first process are left out."""
     used: set[tuple[int, int]] = set()
     for name in _OF_DEVICES:
         for rows in trace.blocks(name):
@@ -165,7 +164,7 @@ def processes_and_threads(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
     for process in trace.processes:
         info = process.info
         where = pid_tid.where(process.index)
-        # A process with a string as id has this string as name by default.
+        # If the id of a process is a string, the string is its default name.
         if "source_pid" not in info or info.get("name") not in (
             info["source_pid"],
             NO_PROCESS,
@@ -175,7 +174,7 @@ def processes_and_threads(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
         yield from _imported_metadata(info.get("metadata_events"), where)
         text_ids = as_dict(info.get("source_threads"))
         for thread, text in threads.get(process.index, ()):
-            # A thread with a string as id has this string as name by default.
+            # If the id of a thread is a string, the string is its default name.
             name = trace.strings[text]
             if text_ids.get(str(thread)) != name:
                 where = pid_tid.where(process.index, thread)

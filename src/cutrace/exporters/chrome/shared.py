@@ -29,8 +29,8 @@ class PidTid:
 
     Events of the host have their own ids. GPU work has the device as process and the stream as thread, as in files of
     torch.profiler. Waits for a stream have a separate thread, because they overlap its work. Overheads of the profiler
-    have process -1. If a trace has several processes, the devices and the overheads of all but the first get numbers
-    that no process has.
+    have process -1. In a trace with several processes, the devices and overheads of further processes get unused
+    process ids.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -136,7 +136,7 @@ def _launched(trace: Trace) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def find(keys: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A mask of the queries that are among the ascending keys, and their indices there."""
+    """A mask of the queries that are among the ascending ``keys``, and the indices of these keys."""
     if not len(keys):
         none = np.zeros(len(queries), bool)
         return none, np.zeros(len(queries), np.int64)
@@ -176,7 +176,7 @@ class Shared:
         }
 
     def write(self, line: Line, rows: np.ndarray, **columns: Column) -> bytes:
-        """The lines of rows. A column that is not given is a shared column or the field of this name."""
+        """Write the lines of rows. A column that is not given is a shared column or the field of this name."""
         for name in line.columns:
             if name in columns:
                 continue

@@ -31,14 +31,14 @@ UNSHARED = 0
 
 #: Integers with a name in a JSON string, short enough for 64 bits.
 _WHOLE = re.compile(rb'(?<=":)( ?)(-?(?:0|[1-9][0-9]{0,17}))(?=[,}])')
-#: To test which numbers of a string become annotations, other numbers replace them. This is the first one.
+#: The first of the numbers that replace the numbers of a string, to test which of them become annotations.
 _PROBE = 10**17
 _ANNOTATION = proto.field("TrackEvent", "debug_annotations").tag
 _INT_VALUE = proto.field("DebugAnnotation", "int_value").tag
 
 
 class _SharedSet(NamedTuple):
-    """Strings that slices share, and the names of the numbers that each slice has of its own."""
+    """Strings that slices share, and the names of the numbers that differ between these slices."""
 
     texts: dict[str, str]
     numbers: tuple[str, ...]
@@ -72,7 +72,7 @@ class Annotations:
         self._pieces = {b"": self.pieces.add(b"")}
         self._shared = [_SharedSet({}, ())]
         self._numbers: dict[tuple[Any, ...], int] = {((), ()): UNSHARED}
-        # For strings that differ only in integers, by what is around the integers.
+        # The results for strings that differ only in integers, by the parts around the integers.
         self._similar: dict[tuple[bytes, ...], _SimilarTexts] = {}
         self.shared_of = np.zeros(len(strings), np.uint32)
         self.piece_of = np.zeros(len(strings), np.uint32)
@@ -96,8 +96,8 @@ class Annotations:
         return np.asarray(self.shared_of[rows[TEXT]])
 
     def shared(self, number: int, refs: InternedRefs) -> list[dict[str, Any]]:
-        """The debug annotations of a shared set. Adds to ``refs`` the interned entries of these annotations and of the
-        row's own ones."""
+        """The debug annotations of a shared set. Adds to ``refs`` the interned entries of these annotations, and of the
+        row's own annotations."""
         shared = self._shared[number]
         for name in shared.numbers:
             refs.name("debug_annotation_names", name)
@@ -132,7 +132,7 @@ class Annotations:
             begin = proto.encode("DebugAnnotation", {"name_iid": iid})
             begins.append(begin + _INT_VALUE)
         if numbers:
-            # Reuse the result for similar strings only if each integer is exactly one annotation.
+            # The result fits similar strings only if each integer is exactly one annotation.
             probes = range(_PROBE, _PROBE + len(numbers))
             parts[2::3] = [b"%d" % probe for probe in probes]
             expected = (dict(zip(own, probes, strict=False)), texts)

@@ -49,7 +49,7 @@ class Blocks:
             self._blocks.setdefault(key, []).append(info)
 
     def of(self, process: int, *tables: str) -> list[BlockInfo]:
-        """The blocks of some tables of a process, table by table, in rising time."""
+        """The blocks of some tables of a process, table by table, in the order of time."""
         infos: list[BlockInfo] = []
         for table in tables:
             infos += self._blocks.get((table, process), ())
@@ -61,7 +61,8 @@ class Blocks:
         return sum(info.rows for info in infos)
 
     def ahead(self, infos: Iterable[BlockInfo]) -> ReadBlock:
-        """A function that returns the rows of blocks; the threads of the file read these ahead in rising time."""
+        """A function that returns the rows of a block. The threads of the file read blocks ahead, in the order of
+        time."""
         return self.file.read_ahead(self.trace.block, _in_time(infos))
 
     def read_ahead(
@@ -69,8 +70,8 @@ class Blocks:
         infos: Iterable[BlockInfo],
         prepare: Callable[[BlockInfo, np.ndarray], Any],
     ) -> None:
-        """Read blocks ahead for :meth:`read`, which then returns what ``prepare`` makes of their rows, in any
-        thread."""
+        """Read blocks ahead for :meth:`read`. It then returns the result of ``prepare`` for their rows. ``prepare``
+        runs in any thread."""
 
         def block(info: BlockInfo) -> tuple[Any, np.ndarray]:
             rows, unknown = self.trace.block(info)
@@ -78,7 +79,7 @@ class Blocks:
 
         self._block = self.file.read_ahead(block, _in_time(infos))
 
-    def read(self, info: BlockInfo) -> Any:  # what `prepare` returns
+    def read(self, info: BlockInfo) -> Any:  # The result of `prepare`.
         """The rows of a block with known times, prepared. Counts the block at the first call."""
         rows, unknown = self._block(info)
         if info.offset in self._read:

@@ -11,7 +11,7 @@ from .packets import InternedRefs
 
 
 class StackArguments:
-    """The stacks of calls, as arguments that the slices of one stack share."""
+    """The stacks of calls as arguments. Slices with the same stack share them."""
 
     def __init__(self, stacks: PythonStacks) -> None:
         self._stacks = stacks

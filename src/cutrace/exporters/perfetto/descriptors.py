@@ -34,8 +34,8 @@ DERIVED = "cutrace.derived"
 #: Units of Perfetto's counters.
 _UNITS = {"ns": 1, "count": 2, "bytes": 3, "B": 3}
 
-#: Kinds of GPU work. Stages and queues share the ids of gpu_specifications: stages have the first ones. Stages have no
-#: description, because it would be an argument of each of their events.
+#: The kinds of GPU work, which are stages. Stages and queues share the ids of gpu_specifications; stages have the first
+#: ids. Stages have no description, because it would be an argument of each of their events.
 STAGES = ("Kernel", "Memcpy", "Memset", "CUDA graph")
 #: Values of RenderStageCategory.
 COMPUTE = 2
@@ -103,8 +103,8 @@ class Devices:
             self._gpu_rows.setdefault(self.gpu(process, device), row)
 
     def gpu(self, process: int, device: int) -> int:
-        """The index of a device among the GPUs of the trace. Devices that the capture shows to be one physical GPU have
-        one index."""
+        """The index of a device among the GPUs of the trace. Devices have one index if their UUIDs are equal. Without
+        UUIDs, host, ordinal, name and PCI address have to be equal."""
         row = self.rows.get((process, device))
         host = self._trace.processes[process].host
         key: Any
@@ -154,8 +154,8 @@ class Devices:
     def known_context(
         self, process: int, device: int, context: int, stream: int
     ) -> int:
-        """The context of a stream. Sources may leave it out of annotations (0). Then it is the context of the work on
-        the stream, if all of this work is in one context."""
+        """The context of a stream. In annotations of some sources the context is 0. It is then the context of the work
+        on the stream, if all this work is in one context."""
         if context:
             return context
         contexts = self._contexts_of.get((process, device, stream), set())
@@ -170,9 +170,9 @@ class Devices:
         return f"rank {owner.rank}"
 
     def queue_name(self, process: int, device: int, context: int, stream: int) -> str:
-        """The name of a stream within its process. Queues with equal names would share a track, so the name includes
-        the device and the context, except in the context of the first call. Context 0 is an unknown context. It is
-        treated as the context of the first call."""
+        """The name of a stream within its process. Queues with equal names would share a track. So the name includes
+        the device and the context, except in the context of the first named stream. Context 0 is unknown, and counts as
+        this context."""
         name = f"stream {stream}"
         given = self._stream_names.get((process, context, stream))
         given = given or self._stream_names.get((process, 0, stream))
@@ -264,7 +264,7 @@ class Descriptors:
         #: The tracks of derived counters, by number.
         self.counters: list[dict[str, Any]] = []
         self._threads: dict[tuple[int, int], str] = {}
-        # The last name of a thread wins, and NVTX names win over names from the operating system.
+        # The last name of a thread counts, and NVTX names replace names from the operating system.
         by_source = np.argsort(trace.threads["source"], kind="stable")
         for row in trace.threads[by_source]:
             thread = (int(row["process"]), int(row["thread"]))
@@ -315,7 +315,7 @@ def counter(unit: str, *categories: str) -> dict[str, Any]:
 
 def pids(trace: Trace) -> list[int]:
     """A distinct process id for each process of the trace, because viewers identify processes by it. A process whose
-    pid is taken (by another machine, or reused) gets a number from 2**30, where no system has pids."""
+    pid occurs before (on another machine, or reused) gets a number from 2**30 on. No system has such pids."""
     taken: set[int] = set()
     out = []
     for process in trace.processes:
@@ -330,7 +330,7 @@ def pids(trace: Trace) -> list[int]:
 
 
 def write_header(output: Output, descriptors: Descriptors) -> list[int]:
-    """Write the packets that a reader needs first. Returns the uuid of each process's track."""
+    """Write the packets that a reader needs before all others. Returns the uuid of each process's track."""
     _packet(output, {"sequence_flags": CLEARED})
     for clocks in _clocks(descriptors.trace):
         times = [{"clock_id": c, "timestamp": int(clocks[c])} for c in clocks]
@@ -363,8 +363,8 @@ def write_missing(
     covered: str | None,
 ) -> None:
     """Write the notices of missing and moved data, as attributes of the trace and as instants on their own track.
-    ``unknown`` counts the rows without known times by table. ``moved`` counts what the exporter left out or moved.
-    ``covered`` says how much of the GPU time has a range."""
+    ``unknown`` counts the rows without known times by table. ``moved`` counts the data that the exporter left out or
+    moved. ``covered`` is the sentence on the share of GPU time in ranges."""
     missing = list(_missing(trace, unknown, moved))
     attributes: list[dict[str, Any]] = [
         {"key": "cutrace.version", "string_value": VERSION},
@@ -396,9 +396,10 @@ def write_missing(
         }
         if count:
             event["debug_annotations"] = [{"name": "count", "uint_value": count}]
-        # At the end of the trace: viewers sort all events if one is earlier than its predecessor.
+        # The instants are at the end of the trace, because viewers sort all events if one is earlier than its
+        # predecessor.
         _event(output, max(trace.end, 1), event)
-    # Viewers have to sort these, but only captures of windows have them.
+    # Viewers have to sort events for these, but only captures of windows have them.
     for start, end in trace.unrecorded():
         begin_event = {
             "type": _SLICE_BEGIN,
@@ -432,7 +433,7 @@ def _packet(output: Output, values: dict[str, Any]) -> None:
 
 
 def _clocks(trace: Trace) -> list[dict[int, int]]:
-    """Snapshots of the machine's clocks, of the processes whose times are on the clock of the trace."""
+    """The snapshots of clocks from processes whose times are on the clock of the trace."""
     here = trace.processes[0].boot_id
     shifted = [p for p in trace.processes if p.alignment.moves or p.boot_id != here]
     of_shifted = np.isin(trace.clocks["process"], [p.index for p in shifted])

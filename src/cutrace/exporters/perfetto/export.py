@@ -47,14 +47,15 @@ from .samples import SampleWriter, is_sampled
 #: Bytes of freed memory that the C library keeps.
 KEPT_FREE = 16 << 20
 
-#: Ids reserved for the GPU work of the first correlations of a process: ids below this take three bytes.
+#: The number of ids reserved for the GPU work of the first correlation ids of a process. Lower ids take three bytes.
 NEAR_IDS = 1 << 21
 
 #: Bytes of rows to read for a window, and bytes to keep in memory for later windows.
 GPU_WINDOW = 2 << 20
 GPU_KEPT = 32 << 20
 
-#: The rows of a large process, and the largest number of processes whose host events are written together.
+#: A process with more rows than this is large. At most this number of processes have their host events written
+#: together.
 _FEW_ROWS = 1 << 16
 _MOST_PROCESSES = 8
 
@@ -64,14 +65,14 @@ _SPOOLED = 1 << 14
 #: The largest number of windows that wait for a thread.
 _WINDOWS_AHEAD = 2
 
-#: The notices of the trace about data that is moved or left out.
+#: The notices on data that is moved or left out.
 _SPILLED = "slice shown on a separate track: overlap with others of the thread, or more than 500 levels"
 _DETACHED = "step of flows outside any slice, not shown"
 _UNSOUGHT = "synchronization not matched with the awaited work: too many"
 _UNLOOKED = "range of NVTX on streams not matched with the work inside: too many"
 _OVERLAPPED = "value of hardware metrics of overlapping kernels, not shown because viewers mix them up"
 
-#: Names of annotations from fields of rows that also have arguments of the source.
+#: The names of annotations from fields, for rows that also have arguments of the source.
 _RESERVED = frozenset(
     name for t in host_tables.TABLES if t.text for name in t.arguments
 )
@@ -89,8 +90,8 @@ def write(trace: Trace, path: Path, request: Request) -> None:
         raise CutraceError(
             "compress the whole file with .gz or its packets with --compress, not both"
         )
-    # The C library returns freed blocks to the system, which clears them for the next use. After a larger block is
-    # freed once, the library keeps such blocks.
+    # The C library returns freed blocks to the system, and the system clears them for the next use. The library keeps
+    # such blocks after a larger block was freed once.
     np.empty(KEPT_FREE, np.uint8)
     with PacketFile(path, wrapper(compress)) as file:
         output = Output(file)
@@ -185,8 +186,8 @@ def _write_work(
     derived_rows: Spool | None,
     ranges: RangesBy,
 ) -> DerivedWork | None:
-    """Write the GPU work of a process. With a spool, derive data from it, put projected ranges and counters into the
-    spool, and return the rest."""
+    """Write the GPU work of a process. With a spool, put the projected ranges and counters derived from the work into
+    it, and return the other derived data."""
     queues = Queues(descriptors, process)
     events = {}
     for table in gpu_tables.TABLES:
@@ -229,8 +230,8 @@ def _write_samples(
 
 
 def groups(rows: Sequence[int]) -> list[list[int]]:
-    """Group processes, given their numbers of rows, to write their host events together. A group has at most one
-    process with many rows, because the inputs of its host events stay in memory."""
+    """Group processes, given their numbers of rows, to write their host events together. A group has at most one large
+    process, because the inputs of its host events stay in memory."""
     groups: list[list[int]] = []
     large = 0
     for process, size in enumerate(rows):
@@ -261,8 +262,8 @@ def _texts(trace: Trace) -> tuple[frozenset[str], list[int]]:
 class DerivedWork:
     """The data derived from the GPU work of one process. Projected ranges are put into a spool.
 
-    Events of GPU work need only the waits. ``thread`` derives the rest at the same time, so the rest is complete when
-    that thread is done.
+    Events of GPU work need only the waits. ``thread`` derives the other data at the same time. That data is complete
+    when the thread is done.
     """
 
     def __init__(
@@ -340,8 +341,8 @@ def _write_gpu(
     events: Mapping[str, GpuEvents],
     derived: DerivedWork | None,
 ) -> None:
-    """Write the GPU work of a process. The last window, and a window with too many bytes of rows in memory, take whole
-    blocks. So does each window if nothing is derived."""
+    """Write the GPU work of a process. A window takes whole blocks if it is the last one, if too many bytes of rows are
+    in memory, or if nothing is derived."""
 
     def read(info: BlockInfo) -> tuple[np.ndarray, GpuBlock] | None:
         prepared: GpuRows = blocks.read(info)

@@ -1,4 +1,4 @@
-"""What ui.perfetto.dev shows of a trace without a click, as parameters of a link."""
+"""The first view of a trace in ui.perfetto.dev, as parameters of a link."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _EXPAND = "dev.perfetto.ExpandTracksByRegex"
 _GROUPS = r"( > GPU( > .*)?| > GPU \d+: ranges and queues)?"
 #: Characters with a meaning in a regular expression of JavaScript. Python also escapes spaces.
 _SPECIAL = re.compile(r"[\^$.|?*+()\[\]{}]")
-#: The parts of the window before and behind the work.
+#: The shares of the window before and after the work.
 _MARGIN = 0.03
-#: The largest number of rows of GPU work that are read to find the window. Beyond it, each block counts as one piece of
-#: work.
+#: The largest number of rows of GPU work that are read to find the window. With more rows, each block counts as one
+#: piece of work.
 _MOST_ROWS = 1 << 20
 
 #: Work on the GPU by its time, in ns, and the number of rows in it.
@@ -29,8 +29,8 @@ _WORK = np.dtype([("start", np.int64), ("end", np.int64), ("rows", np.int64)])
 
 
 def first_screen(trace: Trace) -> dict[str, str]:
-    """The process with the most GPU work is expanded, and the window is where its GPUs are busy. Without GPU work the
-    first process is expanded, and the window has the whole trace."""
+    """Expand the process with the most GPU work, and show the time in which its GPUs are busy. Without GPU work, expand
+    the first process and show the whole trace."""
     rows_of: Counter[int] = Counter()
     for table in GPU_WORK:
         for info in trace.block_infos(table):
@@ -50,14 +50,14 @@ def _expand(trace: Trace, process: int) -> dict[str, object]:
     """The command that expands a process."""
     name = shown_name(trace.processes[process])
     if name.startswith("/"):
-        name = name.rpartition("/")[2]  # as the page does with paths of programs
+        name = name.rpartition("/")[2]  # The page does the same with paths of programs.
     title = _SPECIAL.sub(r"\\\g<0>", f"{name} {pids(trace)[process]}")
     return {"id": _EXPAND, "args": [f"^(/.*/)?{title}{_GROUPS}$", "path"]}
 
 
 def _busy_window(work: np.ndarray) -> tuple[int, int]:
-    """The start and end of the window with at least half of the rows of work, in which no pause is longer than the rest
-    of the window."""
+    """The start and end of a window with at least half of the rows of work. No pause in it is longer than the rest of
+    the window."""
     work = np.sort(work, order="start")
     ends = np.maximum.accumulate(work["end"])
     pauses = work["start"][1:] - ends[:-1]

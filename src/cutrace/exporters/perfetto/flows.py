@@ -1,7 +1,7 @@
 """Flows between slices: give each flow its own id, and find the steps that need a slice.
 
-Viewers accept one begin for each id. They ignore a second begin and connect all ends to the first. Sources reuse the id
-of a flow that has ended, and merged files use the same ids.
+Viewers accept one begin event for each id. They ignore a second begin event and connect all ends to the first. Sources
+reuse the id of a flow that has ended, and merged files use the same ids.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ _FLOW = ("category", "name", "id", "text")
 
 
 class Flows:
-    """Ids for the steps of flows, from blocks of ``flows``. A step belongs to the last flow with its id that began in
-    its process before it; if none began there, to the last one in any process."""
+    """Ids for the steps of flows, from blocks of ``flows``. A step belongs to the last earlier flow with its id in its
+    process. If there is none, it belongs to the last earlier flow with its id in any process."""
 
     def __init__(self, blocks: Iterable[np.ndarray]) -> None:
         begins = _begins(blocks)
         _, first = np.unique(_hashed(begins, _FLOW), return_index=True)
-        # For each begin, by number from 1: whether an earlier begin has the same id. Entry 0 stands for no begin.
+        # For each begin event, by number from 1: whether an earlier begin event has the same id. Entry 0 stands for
+        # none.
         self._again = np.ones(len(begins) + 1, bool)
         self._again[0] = False
         self._again[first + 1] = False
@@ -63,14 +64,14 @@ class Flows:
 
 
 def needs_slice(rows: np.ndarray) -> np.ndarray:
-    """Which steps need a slice around them. The end of a flow may bind to the next slice instead."""
+    """A mask of the steps that need a slice around them. The end of a flow may bind to the next slice instead."""
     encloses = (rows["flags"] & 1) == 1
     needs: np.ndarray = (rows["phase"] != _END) | encloses
     return needs
 
 
 class _Begins:
-    """Begins of flows in rising time, numbered from 1, indexed by the values of ``fields``."""
+    """The begin events of flows in the order of time, numbered from 1, indexed by the values of ``fields``."""
 
     def __init__(self, begins: np.ndarray, fields: Sequence[str]) -> None:
         self._fields = fields
@@ -79,7 +80,7 @@ class _Begins:
         self._sorted = np.sort(kind << 32 | numbers)
 
     def last(self, rows: np.ndarray, before: np.ndarray) -> np.ndarray:
-        """The number of the last begin for each row, among the first ``before``; 0 for none."""
+        """For each row, the number of the last begin event among the first ``before``; 0 for none."""
         hashes = _hashed(rows, self._fields)
         kind = np.searchsorted(self._kinds, hashes)
         kind = np.minimum(kind, len(self._kinds) - 1)
@@ -93,7 +94,7 @@ class _Begins:
 
 
 def _begins(blocks: Iterable[np.ndarray]) -> np.ndarray:
-    """The rows that begin flows, in rising time; no rows if they are more than :data:`MOST`."""
+    """The begin events of flows in the order of time; no rows if there are more than :data:`MOST`."""
     parts = [np.zeros(0, TABLES["flows"].dtype)]
     count = 0
     for rows in blocks:

@@ -136,7 +136,7 @@ class GpuEvents:
         rows = block.rows
         first = int(rows["start"][part.begin])
         if first < self._sequence.anchored:
-            # Blocks come in the order of the first times in their headers. The header of this one was wrong.
+            # Blocks come in the order of the first times in their headers. The header of this block was wrong.
             self._open()
         fresh = self._sequence.time < 0
         self._sequence.anchor(first)
@@ -175,7 +175,7 @@ class GpuEvents:
         event: dict[str, Any] = {
             "event_id": FromColumn("event_id"),
             "duration": FromColumn("duration"),
-            # Not submission_id: viewers show it as an argument, so each event would need arguments of its own.
+            # submission_id is left out: viewers show it as an argument, so each event would need separate arguments.
             "cutrace_correlation": FromColumn("correlation", omit=0),
             "style": Piece("style", "styles"),
         }

@@ -1,4 +1,5 @@
-"""Styles of GPU work, as columns: name, launch configuration and queue determine an event except its times and ids.
+"""Styles of GPU work, as columns. A style is all data of an event except its times and ids: name, launch configuration
+and queue.
 
 A capture can have as many styles, names and streams as events. So the fields that differ between the styles of a family
 (see :mod:`.gpu_tables`) are encoded from columns, and interned entries are written many at a time.
@@ -126,7 +127,7 @@ class Queues(KeyIndex):
 
 
 class _CodeTexts:
-    """What the trace says about the machine code of kernels of one process, as interned strings."""
+    """The strings about the machine code of kernels of one process, which are interned."""
 
     def __init__(
         self,
@@ -208,12 +209,12 @@ class StyleIndex:
         #: By style, the encoded fields of the event.
         self.events = Blobs()
         # By family: the id of its name, the interned entries that it needs, and the encoded fields of its kernels
-        # before and in the arguments.
+        # (before the arguments, and inside them).
         self._family_names = np.zeros(0, np.uint32)
         self._refs: list[InternedRefs] = []
         self._kernel_pieces = Blobs()
         self._argument_pieces = Blobs()
-        #: The interned entries that every sequence with such styles needs.
+        #: The interned entries that each sequence with styles of this table needs.
         self.common = InternedRefs(output.names)
         self._event = self._event_template()
         self._kernel = self._kernel_template()
@@ -226,7 +227,7 @@ class StyleIndex:
         return Keys(len(self.fields) + (self._python_stacks is not None))
 
     def columns(self, rows: np.ndarray, frames: np.ndarray | None) -> list[np.ndarray]:
-        """The columns that make the style of rows. ``frames`` is the result of :meth:`frames`."""
+        """The columns that determine the style of rows. ``frames`` is the result of :meth:`frames`."""
         columns = [rows[f] for f in self.fields]
         if frames is None:
             return columns
@@ -396,7 +397,7 @@ class StyleIndex:
         event: dict[str, Any] = {
             "hw_queue_iid": FromColumn("queue"),
             "stage_iid": self.common.add(stage),
-            "gpu_id": FromColumn("gpu", omit=0),  # 0 is the default
+            "gpu_id": FromColumn("gpu", omit=0),  # The default is 0.
             "context": FromColumn("context"),
             "name_iid": FromColumn("name"),
             "kernel_iid": FromColumn("iid"),

@@ -1,7 +1,7 @@
-"""The tables of GPU work: what the trace says of a kernel, a copy, a fill and a graph besides its times and ids.
+"""The tables of GPU work: the data of kernels, copies, fills and graphs in the trace, except times and ids.
 
-A *style* is a combination of name, launch configuration and queue. Styles that differ in names and numbers alone are a
-*family*. A capture can have as many styles as events, so names and numbers are columns. Families are few and are
+A *style* is a combination of name, launch configuration and queue. A *family* has the styles that differ only in names
+and numbers. A capture can have as many styles as events, so names and numbers are columns. Families are few and are
 described one by one, from field names.
 """
 
@@ -34,7 +34,7 @@ COPY_FIELDS = (
     "peer_context",
 )
 FILL_FIELDS = ("value", "memory", "flags")
-#: Fields of the launch configuration that become strings in a trace, besides the name and the code.
+#: The fields of the launch configuration that are strings in a trace, except the name and the code.
 TEXT_FIELDS = (
     "launch_type",
     "cluster_x",
@@ -48,8 +48,9 @@ ABSENT = (1 << 64) - 1  # in a column: the style has no such number
 
 @dataclass(frozen=True)
 class Family:
-    """The shared data of a family: arguments, fields of the interned kernel, and the name, unless each style has its
-    own. Copies and fills have an interned kernel without a name, for the arguments only; their stage is not *Kernel*.
+    """The shared data of a family: arguments, fields of the interned kernel, and the name. The name is missing if
+    styles differ in it. Copies and fills have an interned kernel without a name, for the arguments only; their stage is
+    not *Kernel*.
     """
 
     arguments: Mapping[str, int | str | None]
@@ -87,7 +88,7 @@ class GpuTable:
 
 
 def kernel_family(descriptors: Descriptors, process: int, row: np.void) -> Family:
-    """Kernels with equal fields of their launch configurations that become strings."""
+    """The family of kernels whose launch configurations have equal strings."""
     trace = descriptors.trace
     device = (process, int(row["device"]))
     device_row = descriptors.devices.rows.get(device)
@@ -139,11 +140,11 @@ def memset_family(descriptors: Descriptors, process: int, row: np.void) -> Famil
 
 
 def graph_family(descriptors: Descriptors, process: int, row: np.void) -> Family:
-    """A graph traced as a whole."""
+    """The family of graphs that were traced as a whole."""
     return Family({"graph": int(row["graph"])}, f"CUDA graph {row['graph']}")
 
 
-#: Arguments that say how large a launch is: blocks, threads of a block, threads.
+#: Arguments for the size of a launch: blocks, threads of a block, threads.
 SIZES = ("grid_size", "workgroup_size", "thread_count")
 #: Arguments with the dimensions of a launch, and their fields of the launch configuration. Viewers give these names to
 #: the fields of an event's ``launch``. Arguments of the kernel have the same names and are stored once.
@@ -151,7 +152,7 @@ DIMENSIONS = {
     **{f"launch.grid_size.{axis}": f"grid_{axis}" for axis in "xyz"},
     **{f"launch.workgroup_size.{axis}": f"block_{axis}" for axis in "xyz"},
 }
-#: Arguments that are a field of the launch configuration, and the value to omit, None if no value is omitted.
+#: Arguments that are a field of the launch configuration, and the value that is omitted (None: no value).
 LAUNCH_COUNTS: dict[str, tuple[str, int | None]] = {
     "registers_per_thread": ("registers", None),
     "shared_mem_static": ("static_shared", None),
@@ -167,12 +168,12 @@ LAUNCH_COUNTS: dict[str, tuple[str, int | None]] = {
     "graph": ("graph", 0),
     "graph_node": ("graph_node", 0),
 }
-#: Arguments of a feature that CUPTI reports for each kernel, and the field that is 0 for kernels without the feature.
+#: Arguments of a feature that CUPTI reports for each kernel. The field is 0 for kernels without the feature.
 FEATURES = {
     "local_mem_total": "local_per_thread",
     "cluster_scheduling_policy": "cluster_x",
 }
-#: Arguments that come from the occupancy.
+#: Arguments from the computed occupancy.
 OCCUPANCY_COUNTS = {
     "occupancy_limit_blocks": "limit_blocks",
     "occupancy_limit_warps": "limit_warps",

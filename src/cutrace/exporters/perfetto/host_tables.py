@@ -46,7 +46,7 @@ from .proto import Columns, Delta, Each, FromColumn, Piece, SegmentPiece, Templa
 #: Integers up to this one are exact as floats.
 _EXACT = float(1 << 53)
 
-#: An NVTX range projected onto one stream. The rows are derived; no capture has this table.
+#: NVTX ranges projected onto one stream. The rows are derived; no capture has this table.
 PROJECTED = TableLayout(
     "projected",
     1,
@@ -81,7 +81,8 @@ PROJECTED = TableLayout(
     ),
 )
 
-#: Work of a graph launch on one stream that was created in one range. The rows are derived; no capture has this table.
+#: Slices over the work of a graph launch on one stream, for one range around the creation of its nodes. The rows are
+#: derived; no capture has this table.
 REPLAYED = TableLayout(
     "replayed",
     1,
@@ -128,7 +129,7 @@ COUNTED = TableLayout(
 
 #: Returns the ``TrackDescriptor`` fields of a process's track with a key. Tables with the same function share tracks.
 DescribeTrack = Callable[[Descriptors, int, Any], dict[str, Any]]
-#: Returns the level of each row (uint16): of slices with equal times, outer ones have the lower level.
+#: Returns the level of each row (uint16). Of two slices with equal times, the outer slice has the lower level.
 Levels = Callable[[Trace, np.ndarray], np.ndarray]
 #: Returns the style of a row.
 Describe = Callable[[Trace, np.void], EventStyle]
@@ -140,12 +141,12 @@ class HostTable:
 
     ``track`` describes its tracks. The key of a track is the value of ``track_fields``: 0 without fields, a tuple for
     several. ``describe`` reads the ``style_fields``; counters have no style. Each of ``arguments`` becomes a debug
-    annotation, omitted where it is 0. So does each field of ``strings``, which has the string for each of its values,
-    omitted where it is empty. Rows of a table with ``text`` can have arguments in :data:`TEXT`. Rows of a ``counted``
-    table can have hardware metrics. ``select`` returns the mask of the rows that this description is for. ``levels``
-    says how slices with equal times nest; of one level the inner rows come later, or first with ``inner_first``.
-    ``value`` returns the value of a counter for each row. Rows of an ``open`` table are slices that never ended.
-    ``derived`` has the fields of derived rows.
+    annotation, omitted where it is 0. ``strings`` has fields with a string for each value; the string becomes a debug
+    annotation, omitted where it is empty. Rows of a table with ``text`` can have arguments in :data:`TEXT`. Rows of a
+    ``counted`` table can have hardware metrics. ``select`` returns the mask of the rows that this description is for.
+    ``levels`` returns the order in which slices with equal times nest. On one level, inner rows come later, or first
+    with ``inner_first``. ``value`` returns the value of a counter for each row. Rows of an ``open`` table are slices
+    that never ended. ``derived`` has the fields of derived rows.
     """
 
     name: str
@@ -173,7 +174,7 @@ class HostTable:
 
     @property
     def begins(self) -> bool:
-        """Whether each row has an end event."""
+        """Whether each row has a begin and an end event."""
         return "end" in self.layout.offsets and not self.open
 
 
@@ -324,8 +325,8 @@ def _environment(trace: Trace, row: np.void) -> EventStyle:
 def _source_event(
     category: str, kinds: Mapping[int, str] = {}, name: str = "(unnamed)"
 ) -> Describe:
-    """Styles with the name and category of the source. The default name is ``name``. The default category is the entry
-    of ``kinds`` for the row's kind, else ``category``."""
+    """Make styles with the name and category of the source. The default name is ``name``. The default category is the
+    entry of ``kinds`` for the row's kind, else ``category``."""
 
     def describe(trace: Trace, row: np.void) -> EventStyle:
         row_category = trace.strings[row["category"]]
@@ -340,7 +341,7 @@ def _source_event(
 def named(
     template: str, description: str | None = None, place: Mapping[str, Any] = {}
 ) -> DescribeTrack:
-    """Tracks with a name template: the key replaces ``{}``."""
+    """Make tracks with a name template: the key replaces ``{}``."""
     return lambda descriptors, process, key: {
         "name": template.format(key),
         "description": description,
@@ -349,7 +350,7 @@ def named(
 
 
 def of_thread(name: str, description: str | None = None) -> DescribeTrack:
-    """Tracks by thread, with the thread in the name if it is known."""
+    """Make tracks by thread, with the thread in the name if it is known."""
 
     def describe(descriptors: Descriptors, process: int, thread: int) -> dict[str, Any]:
         track_name = f"{name}, thread {thread}" if thread else name
@@ -449,7 +450,7 @@ _RANGE = HostTable(
     _NVTX_FIELDS,
     _nvtx,
     levels=_levels_of_ranges,
-    inner_first=True,  # a row is written when its range ends
+    inner_first=True,  # A row is written when its range ends.
     payload=True,
     counted=True,
     text=True,
@@ -642,7 +643,7 @@ TABLES: tuple[HostTable, ...] = (
     ),
 )
 
-#: Slices that never ended have separate tracks: on other tracks, the ends of other slices would end them.
+#: Slices that never ended have separate tracks. On other tracks, the end event of another slice would end them.
 OPEN_TABLES = (
     replace(
         _CROSSING,
@@ -675,7 +676,7 @@ _POINTERS = frozenset(("address", "pool"))
 def _packet(event: dict[str, Any], extra: bool = False) -> Template:
     """A packet with a ``TrackEvent``. The track is omitted where it is the default of the sequence. With ``extra``, the
     event also has the values of counters at its time."""
-    # Constant bytes come first and varying bytes together behind them: this compresses best.
+    # Constant bytes come first, then all varying bytes. This order compresses best.
     prefix = SegmentPiece("bare_prefixes")
     event = {**event, "track_uuid": FromColumn("track", omit=0, event=True)}
     if extra:
@@ -699,7 +700,7 @@ def end_template(extra: bool) -> Template:
 
 @cache
 def counter_template(whole: bool, extra: bool) -> Template:
-    """A value of a counter. A ``whole`` number takes half the bytes."""
+    """A value of a counter. A ``whole`` number takes half as many bytes."""
     field = "counter_value" if whole else "double_counter_value"
     return _packet({"type": COUNTER_VALUE, field: FromColumn("value")}, extra)
 
@@ -708,7 +709,7 @@ def counter_values(values: np.ndarray) -> tuple[bool, np.ndarray]:
     """Whether all values are integers, and the values, as int64 in that case."""
     if values.dtype.kind != "f":
         return True, values.astype(np.int64)
-    # There is no integer for -0.0.
+    # No integer is equal to -0.0 with its sign.
     negative_zero = (values == 0) & np.signbit(values)
     exact = np.rint(values) == values
     exact &= np.abs(values) <= _EXACT
@@ -718,7 +719,7 @@ def counter_values(values: np.ndarray) -> tuple[bool, np.ndarray]:
 
 
 class SharedArguments(Protocol):
-    """Arguments that many rows share, as numbered sets."""
+    """Arguments that many rows share, in numbered sets."""
 
     def numbers(self, rows: np.ndarray) -> np.ndarray:
         """The number of the set of each row."""
@@ -763,7 +764,7 @@ class HostEvents:
         for name, strings in table.strings.items():
             self.strings[f"{name} strings"] = self._annotated(name, strings)
         self._templates: dict[tuple[bool, bool, bool], Template] = {}
-        # _describe also adds the names of the arguments to _common, which the first row needs.
+        # _describe also adds the names of the arguments to _common. The first row needs them.
         self.template(payload=table.payload, waits=False, extra=False)
 
     def template(self, *, payload: bool, waits: bool, extra: bool) -> Template:
@@ -779,7 +780,7 @@ class HostEvents:
             selected = self.table.select(rows)
             if not selected.all():
                 rows = chosen(rows, selected)
-        # A copy, because the layout of each window reads all starts.
+        # Copy the column, because the layout of each window reads all starts.
         starts = rows[self.table.layout.start_field or ""].copy()
         levels = None
         if self.table.levels:
@@ -791,7 +792,7 @@ class HostEvents:
         return HostRows(self, rows, starts, levels, kinds, first)
 
     def chunk(self, part: HostRows, columns: Future[Columns]) -> HostChunk:
-        """A chunk of rows. ``columns`` are the columns for their template; encoding waits for them."""
+        """Make a chunk of rows. ``columns`` are the columns for their template; encoding waits for them."""
         rows = part.rows
         if part.first is not None:
             rows = chosen(rows, part.first)
@@ -892,7 +893,8 @@ class HostEvents:
 @dataclass(frozen=True)
 class HostRows:
     """Some rows of a block. ``kinds`` numbers their combinations in order of appearance, and ``first`` has the first
-    row of each. Rows with arguments of the source have neither: their combinations are numbered later, in order."""
+    row of each. Both are missing for rows with arguments of the source: their combinations are numbered later, in
+    order."""
 
     events: HostEvents
     rows: np.ndarray
@@ -915,7 +917,7 @@ class HostChunk:
 
     @property
     def end(self) -> np.ndarray | None:
-        """The ends of slices. A slice that never ended has :data:`NEVER`. None for instants."""
+        """The ends of slices, :data:`NEVER` for a slice that never ended. None for instants."""
         if self.events.table.begins:
             return self.rows["end"]
         if self.events.table.open:
@@ -943,12 +945,12 @@ class HostChunk:
 
 @dataclass
 class Track:
-    """A track: the group of slices that Lanes nests. Each lane is one track of the trace."""
+    """A group of slices that Lanes nests into lanes. Each lane is one track of the trace."""
 
     uuid: int
     kind: DescribeTrack
     descriptor: dict[str, Any]
-    # To write before the next event.
+    # The interned entries to write before the next event.
     waiting: list[Interned] = field(default_factory=list)
     # The uuids of the described tracks, by lane.
     lanes: list[int] = field(default_factory=list)
@@ -978,8 +980,8 @@ class HostTracks:
         self._output = output
         self._descriptors = descriptors
         self._parents = parents
-        # Viewers assign events without a thread to the thread that their sequence described, so descriptors have their
-        # own sequence.
+        # Descriptors have a separate sequence, because viewers assign events without a thread to the last thread that
+        # their sequence described.
         self._described = output.sequence()
         self._groups: dict[tuple[int, TrackGroup], int] = {}
         self.clear()
@@ -988,7 +990,7 @@ class HostTracks:
         """Forget the tracks. Later events are on new tracks and a new sequence, and may have earlier times."""
         self.tracks: list[Track] = []
         self.sequence = self._output.sequence()
-        self.default = 0  # the uuid of the sequence's default track
+        self.default = 0  # The uuid of the sequence's default track.
         self._news: list[TrackNews] = []
         self._numbers: dict[tuple[int, DescribeTrack, Any], int] = {}
         self._of_events: dict[HostEvents, np.ndarray] = {}
@@ -1086,7 +1088,7 @@ class HostTracks:
             descriptor = {"uuid": track.uuid, **track.descriptor}
             self._described.packet({"track_descriptor": descriptor})
         while len(track.lanes) < used:
-            # A track for slices that do not nest: a child of a thread's track, a sibling of any other track.
+            # The track for slices that do not nest is a child of a thread's track, and a sibling of any other track.
             parent = track.descriptor.get("parent_uuid", track.uuid)
             name = track.descriptor.get("name", "overlapping slices")
             uuid = self._output.uuid()
@@ -1099,7 +1101,7 @@ class HostTracks:
                 "sibling_order_rank": rank,
             }
             if len(track.lanes) <= last_with_instants + 1:
-                # Viewers would put the instants of merged tracks on one track again.
+                # Viewers merge tracks, and would put all their instants on one track.
                 descriptor["sibling_merge_behavior"] = NOT_MERGED
             self._described.packet({"track_descriptor": descriptor})
 

@@ -1,4 +1,5 @@
-"""Host events of some processes, in the order of time: rows become slices on tracks, and slices become events."""
+"""Write the host events of some processes in the order of time: rows become slices on tracks, and slices become
+events."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ _WINDOWS_AHEAD = 2
 @dataclass(frozen=True)
 class HostColumns:
     """The columns of the host tables. ``with_text`` names the tables whose rows have arguments in JSON. ``waits`` is
-    None if no data is derived, ``stacks`` if no call has a stack."""
+    None if no data is derived. ``stacks`` is None if no call has a stack."""
 
     annotations: Annotations
     with_text: frozenset[str]
@@ -81,8 +82,7 @@ class HostColumns:
         return sources
 
     def submitted(self, table: HostTable, rows: np.ndarray) -> Lists | None:
-        """The ids of the work that calls launched. Callers must ask in the order of the rows, because not all ids are
-        kept."""
+        """The ids of the work that calls launched. Use it in the order of the rows, because only newer ids are kept."""
         if table.submits:
             return self.submissions.lists(rows["correlation"])
         return None
@@ -115,7 +115,7 @@ class HostColumns:
 
 @dataclass
 class _HostBlock:
-    """The rows of a block for each :class:`HostTable` that selects some, and their chunks once they have some."""
+    """The rows of a block for each :class:`HostTable` that selects some. The chunks are made later."""
 
     parts: list[HostRows]
     chunks: list[HostChunk] = field(default_factory=list)
@@ -130,8 +130,8 @@ class _HostSlices(NamedTuple):
 
 
 class HostWriter:
-    """Writes the host events of some processes. By process, ``columns`` computes their columns, and ``memory`` gets the
-    allocations and returns the values of counters.
+    """Writes the host events of some processes. By process, ``columns`` computes the columns of the events. ``memory``
+    receives the allocations and returns the values of its counters.
 
     The slices of a thread come from several tables, in any order, and are written as begin and end events that nest. A
     pass goes over the processes in windows of time. It reads the blocks of the window, lays out the rows that start in
@@ -190,7 +190,7 @@ class HostWriter:
             order = order.left_over()
 
     def _begin_pass(self, tables: Iterable[HostTable]) -> None:
-        """Make new tracks, because an earlier pass used its tracks up to the end of the capture."""
+        """Make new tracks, because the tracks of an earlier pass have events up to the end of the capture."""
         self._lanes = Lanes()
         self._events = {}
         self._tracks.clear()
@@ -214,7 +214,7 @@ class HostWriter:
         while not order.ended:
             until = order.fill()
             chunks: list[tuple[HostChunk, int]] = []
-            # Rows of equal times nest in the order of the capture.
+            # Rows with equal times nest in the order of the capture.
             for block in sorted(order.live, key=lambda block: block.source.offset):
                 chunks += [(chunk, block.taken) for chunk in self._chunks_of(block)]
             chunks += [(chunk, order.begin) for chunk in self._counted(until)]
@@ -299,7 +299,7 @@ class HostWriter:
         news: Iterable[TrackNews],
         writing: OrderedThread,
     ) -> None:
-        """Lay out the rows that start before ``until``. Chunks have the number of their slices."""
+        """Lay out the rows that start before ``until``."""
         for number, (chunk, begin, tracks) in enumerate(slices):
             inside = None
             table = chunk.events.table

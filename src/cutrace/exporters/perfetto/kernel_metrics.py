@@ -1,12 +1,13 @@
 """Hardware metrics of kernels as counters of the GPU, for Perfetto's GPU Compute tab. Metrics of NVTX ranges become
 arguments of their slices.
 
-For each counter of the group COMPUTE the tab reads the values between the start and the end of a kernel, on all
-GPUs. Each value is written at the start of its kernel, and a 0 at the end. The 0 is left out where another kernel
-starts at that time, because the tab would give it to that kernel. If another kernel runs at the start or the end of a
-kernel, the tab would give it this kernel's values, so these values are left out.
+For each counter of the group COMPUTE the tab reads the values between the start and the end of a kernel, on all GPUs.
+Each value is written at the start of its kernel, and a 0 at the end. The 0 is left out if another kernel starts at that
+time, because the tab would show the 0 for that kernel. The values of a kernel are left out if another kernel runs at
+its start or its end, because the tab would show them for the other kernel.
 
-The tab reads the duration of a kernel from a counter too. It is the duration in the capture, not in a replay.
+The tab also reads the duration of a kernel from a counter. This counter has the duration in the capture, not in a
+replay.
 """
 
 from __future__ import annotations
@@ -94,12 +95,13 @@ def write_kernel_metrics(trace: Trace, output: Output, descriptors: Descriptors)
 
 
 class _Busy:
-    """How many kernels of a trace, on all GPUs, run when kernels with metrics start and end."""
+    """The numbers of running kernels, on all GPUs, at the starts and ends of kernels with metrics."""
 
     def __init__(self, trace: Trace, metrics: Sequence[np.ndarray]) -> None:
         times = [rows[name] for rows in metrics for name in ("start", "end")]
         self._times = distinct(np.concatenate([np.zeros(0, np.uint64), *times]))
-        #: By time: the number of kernels that run from it on, and the number of these that started before it.
+        #: By time: the number of kernels that run after this time, and the number of these kernels that started before
+        #: it.
         self._running = np.zeros(len(self._times), np.int64)
         self._across = np.zeros(len(self._times), np.int64)
         if len(self._times):
@@ -114,14 +116,14 @@ class _Busy:
         self._across += begun_before - ended
 
     def alone(self, rows: np.ndarray) -> np.ndarray:
-        """Whether no other kernel runs at the start or across the end of the kernel of each row."""
+        """For each row, whether its kernel starts and ends while no other kernel runs."""
         others = self._running[self._at(rows["start"])] > 1
         others |= self._across[self._at(rows["end"])] > 0
         alone: np.ndarray = ~others
         return alone
 
     def at(self, times: np.ndarray) -> np.ndarray:
-        """Whether a kernel runs from each of these times on."""
+        """Whether a kernel runs directly after each of these times."""
         running: np.ndarray = self._running[self._at(times)] > 0
         return running
 
@@ -198,7 +200,7 @@ def _spec(trace: Trace, row: np.void, counter: int) -> dict[str, Any]:
 
 
 def unit_fields(unit: str) -> dict[str, int | None]:
-    """The fields of a counter's description that say its unit, None if Perfetto has no number for it."""
+    """The fields of a counter's description with its unit, None if Perfetto has no number for the unit."""
     counted, divided = _UNITS.get(unit, (None, None))
     return {"numerator_units": counted, "denominator_units": divided}
 

@@ -1,4 +1,4 @@
-"""The names of kernels: short ones for events, whose slices have little room, and whole ones as arguments."""
+"""The names of kernels: short names for events, because slices have little room, and whole names as arguments."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class KernelNameColumns:
         self.demangled = Blobs()
         self.shown = InternedTexts(names, "event_names")
         self._short = ShortNames()
-        # By string id, and last for unknown kernels: the id of the event's name, 0 where it was not looked up yet, and
-        # the numbers of the mangled and the demangled name.
+        # By string id: the id of the event's name (0 if it was not looked up yet), and the numbers of the mangled and
+        # the demangled name. The last entry is for unknown kernels.
         count = len(strings) + 1
         self._ids = np.zeros(count, np.uint32)
         self._mangled = np.zeros(count, np.uint32)
@@ -74,14 +74,14 @@ class KernelNameColumns:
 
 
 class ShortNames:
-    """Short names of functions. Each differs from all earlier ones."""
+    """Short names of functions, all different."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._repeated: Counter[str] = Counter()
 
     def of(self, name: str) -> str:
-        """The shortest form of a new name that no other name has, or the name with a number if all are taken."""
+        """The shortest form of a new name that no other name has. If all forms are taken, the name gets a number."""
         for form in forms(name):
             if form not in self._taken:
                 self._taken.add(form)
@@ -91,8 +91,8 @@ class ShortNames:
 
 
 def forms(name: str) -> Iterator[str]:
-    """Forms of the name of a function, the shortest first: without its type, parameters, namespaces and lambdas, cut if
-    it is long; with lambdas and namespaces."""
+    """Forms of the name of a function, the shortest first. The first form has no type, parameters, namespaces and
+    lambdas, and is cut if it is long. Later forms have lambdas and namespaces."""
     function = without_parameters(name)
     short = function
     if "{lambda" in short:

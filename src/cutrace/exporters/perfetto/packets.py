@@ -35,7 +35,7 @@ NEEDS_STATE = 2
 
 
 def text_field(field: str) -> str:
-    """The field with the string in the interned entries of a field of InternedData."""
+    """The field with the string, in interned entries of this field of InternedData."""
     if field in ("debug_annotation_string_values", "function_names"):
         return "str"
     return "name"
@@ -79,7 +79,7 @@ class InternedTexts:
         self._names = names
         self._field = field
         self.texts = Blobs()
-        self._numbers = np.zeros(0, np.uint32)  # by id, the number of its string
+        self._numbers = np.zeros(0, np.uint32)  # By id, the number of its string.
         values = {
             "iid": FromColumn("iid"),
             text_field(field): String("number", "texts"),
@@ -117,10 +117,11 @@ class SentNumbers:
         self._sent = np.zeros(0, bool)
 
     def add(self, numbers: np.ndarray) -> np.ndarray:
-        """Add numbers. Returns those that are new, ascending."""
+        """Add numbers. Returns the new numbers, ascending."""
+        # Growing is rare. Searching for the largest number each time would be slow.
         try:
             used = self._used(numbers)
-        except IndexError:  # rarer than a search for the largest number is slow
+        except IndexError:
             more = np.zeros(2 * int(numbers.max()) + 1 - len(self._sent), bool)
             self._sent = np.append(self._sent, more)
             used = self._used(numbers)
@@ -136,7 +137,7 @@ class SentNumbers:
 
 
 class InternedRefs(list[Interned]):
-    """The interned entries that an event refers to, collected while its constant fields are built."""
+    """The interned entries that an event refers to. They are collected while its constant fields are built."""
 
     def __init__(self, names: InternedNames) -> None:
         super().__init__()
@@ -153,7 +154,7 @@ class InternedRefs(list[Interned]):
     def annotations(
         self, values: Mapping[str, int | str | None]
     ) -> list[dict[str, Any]]:
-        """Debug annotations, without those that are None or 0."""
+        """Debug annotations. Values of None and 0 are left out."""
         annotations = []
         for name, value in values.items():
             if value is not None and value != 0:
@@ -164,7 +165,7 @@ class InternedRefs(list[Interned]):
     def compute_args(
         self, values: Mapping[str, int | str | None]
     ) -> list[dict[str, Any]]:
-        """Arguments of a kernel or a launch, without those that are None."""
+        """Arguments of a kernel or a launch. Values of None are left out."""
         arguments = []
         for name, value in values.items():
             if value is not None:
@@ -183,19 +184,19 @@ class InternedRefs(list[Interned]):
 
 
 class Output:
-    """Writes packets to ``file``. Allocates what must be unique in a trace: sequences, track uuids and the ids of
-    interned ``names``."""
+    """Writes packets to ``file``. Allocates the ids that must be unique in a trace: of sequences, tracks and interned
+    ``names``."""
 
     def __init__(self, file: PacketFile) -> None:
         self.file = file
-        # the first sequence is for packets about the trace as a whole
+        # The first sequence is for packets about the trace as a whole.
         self._sequences = 1
         self._uuids = 0
         self.names = InternedNames()
         self._pieces: Iterator[Callable[[], bytes]] = iter(())
-        # The fields that all packets of a sequence share. NEEDS_STATE makes a reader skip a packet after lost packets.
-        # A file loses no single packets and its ids are unique, so host events use the bare prefixes: the flag would
-        # take a tenth of such an event.
+        # The fields that all packets of a sequence share. NEEDS_STATE makes a reader skip packets after a lost packet.
+        # A file loses no packets, so host events use the prefixes without the flag: it would be a tenth of such an
+        # event.
         self.prefixes = Blobs()
         self.bare_prefixes = Blobs()
 
@@ -217,14 +218,14 @@ class Output:
         self.file.put(proto.encode("Trace", {"packet": values}))
 
     def carry(self, trace: Trace) -> None:
-        """Write the capture itself into the trace, in packets that viewers skip. The first piece is written now, so
-        that readers find it at once. The others are written between windows of events, when threads have time to
-        compress them."""
+        """Embed the capture in the trace, in packets that viewers skip. The first piece is written now, so that readers
+        find it quickly. The other pieces are written between windows of events, when threads have time to compress
+        them."""
         self._pieces = piece_makers(trace)
         self.next_piece()
 
     def next_piece(self) -> bool:
-        """Write the next piece of a capture that the trace carries. Returns whether there was one."""
+        """Write the next piece of the embedded capture. Returns whether there was one."""
         make = next(self._pieces, None)
         if make is not None:
             self.file.put_made(partial(_capture_packet, make))
@@ -277,8 +278,8 @@ class Sequence:
     """One packet sequence, made by :meth:`Output.sequence`.
 
     ``time`` is the value of its clock (ns of BOOTTIME, -1 before the first :meth:`anchor`). ``anchored`` is the time of
-    the latest snapshot: snapshots must not go back, but events before a snapshot may be later than it. ``piece`` is the
-    index of its shared fields in the prefixes of the output.
+    the latest snapshot. Snapshots must not go back in time, but events written before a snapshot may have later times.
+    ``piece`` is the index of its shared fields in the prefixes of the output.
     """
 
     def __init__(self, output: Output, number: int, piece: int) -> None:

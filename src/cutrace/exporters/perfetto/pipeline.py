@@ -21,13 +21,13 @@ from ...outputs import available_cores
 from ...runbin import BlockInfo
 
 T = TypeVar("T")
-#: Encodes events into a buffer, from an offset and an event on, until it is full. Returns the next offset and event.
+#: Encodes events into a buffer until it is full, starting at an offset and an event. Returns the next offset and event.
 Encode = Callable[[np.ndarray, int, int], tuple[int, int]]
 
 #: Bytes of packets that are compressed and written together.
 GROUP_SIZE = 4 << 20
 
-#: Calls with fewer events are encoded by the caller, because handing them to a thread takes longer.
+#: The caller's thread encodes calls with fewer events, because handing them to another thread takes longer.
 _FEW_EVENTS = 1 << 12
 
 #: More workers would wait for the three threads that do the work in order.
@@ -41,9 +41,9 @@ _BLOCKS_AHEAD = 4
 
 
 class OrderedThread:
-    """Runs calls in order, in its own thread, or at once without ``threads``. :meth:`run` waits while more than
-    ``ahead`` calls are not done, which bounds the memory that they hold. A later :meth:`run` or :meth:`wait` raises the
-    error of a call."""
+    """Runs calls in order, in a thread of its own; without ``threads``, in the caller's thread. :meth:`run` waits while
+    more than ``ahead`` calls are not done, which bounds the memory that they hold. A later :meth:`run` or :meth:`wait`
+    raises the error of a call."""
 
     def __init__(self, ahead: int, threads: bool) -> None:
         self._thread: Executor = ThreadPoolExecutor(1) if threads else _AtOnce()
@@ -129,7 +129,8 @@ class PacketFile:
             )
 
     def put_made(self, make: Callable[[], bytes]) -> None:
-        """Write the encoded packets that ``make`` returns; a thread calls it. They are not compressed again."""
+        """Write the encoded packets that ``make`` returns. A thread calls ``make``. The packets are not compressed
+        again."""
         self._send_group()
         self._writer.run(self._write_alone, self.submit(make))
 
@@ -225,7 +226,7 @@ class PacketFile:
             used = 0
 
     def _buffer(self) -> np.ndarray:
-        """Memory for a group, reused because the system would clear new memory."""
+        """A buffer for a group. Buffers are reused, because the system would clear new memory."""
         try:
             return self._spare.get_nowait()
         except Empty:
@@ -277,7 +278,7 @@ class PacketFile:
 
 
 class _AtOnce(Executor):
-    """Runs calls inside ``submit``, because threads on one core would only take turns."""
+    """Runs calls inside ``submit``: on one core, threads would only take turns."""
 
     def submit(self, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         return _done(call(*args, **kwargs))

@@ -1,9 +1,9 @@
-"""The places of the tracks of a process: groups, whose tracks are in the order of use, not of names.
+"""The places of the tracks of a process: its groups, and the order of tracks by use inside a group.
 
-Viewers sort the tracks and groups directly below a process by name. The names of the groups are chosen so that the work
-of GPUs comes first, then tracks that programs and sources name, then memory, and last waits and the time of recording.
-Viewers show the queues of GPU work in a group of their own, so the ranges on streams are in a group beside that one.
-Only :func:`beside_stream` decides this.
+Viewers sort the tracks and groups directly below a process by name. With the chosen names of groups, the work of GPUs
+comes first, then tracks of programs and sources, then memory, and last waits and the time of recording. Viewers show
+the queues of GPU work in their own group. So the ranges on streams are in a group beside it, which
+:func:`beside_stream` describes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TrackGroup(NamedTuple):
     description: str
 
 
-#: The place of a track: its group under ``group``, and its rank in the group as a field of TrackDescriptor.
+#: The place of a track: its group under the key ``group``, and its rank in the group as a field of TrackDescriptor.
 Place = Mapping[str, Any]
 
 _ENVIRONMENT = TrackGroup(

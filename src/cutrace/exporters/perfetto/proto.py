@@ -76,8 +76,8 @@ def field(message: str, name: str) -> FieldType:
 
 
 def encode(message: str, values: Mapping[str, Any]) -> bytes:
-    """Encode a message from values by field name: numbers, text, bytes, mappings or encoded bytes for nested messages,
-    lists for repeated fields. Fields that are None are left out."""
+    """Encode a message from values by field name: numbers, strings, bytes, mappings or encoded bytes for nested
+    messages, lists for repeated fields. Fields that are None are left out."""
     out = bytearray()
     for name, value in values.items():
         kind = field(message, name)
@@ -124,7 +124,7 @@ class FromColumn:
 
 @dataclass(frozen=True)
 class Delta:
-    """The difference to the previous ``Delta`` of the segment, of any template. ``event`` is as for
+    """The difference from the previous ``Delta`` of the segment, in any template. ``event`` is as for
     :class:`FromColumn`."""
 
     name: str
@@ -143,7 +143,7 @@ class Each:
 @dataclass(frozen=True)
 class Piece:
     """Encoded fields from the :class:`Blobs` bound as ``table``, by the id in column ``ids``. The key in the
-    description is ignored, because the fields have their own numbers."""
+    description has no meaning, because the encoded fields have numbers."""
 
     ids: str
     table: str
@@ -175,7 +175,7 @@ class When:
 
 
 _PREFIXED = frozenset((VARINTS, FIXED64S, DELTA, BLOB, OPEN, GIVEN))
-_TAG_SIZE = 8  # bytes for the tag of an operation
+_TAG_SIZE = 8  # The number of bytes for the tag of an operation.
 _OF_CODING = {"varint": VARINTS, "fixed64": FIXED64S, "double": FIXED64S}
 
 
@@ -212,7 +212,7 @@ class Template:
         )
 
     def _joined(self, parts: Iterable[list[Op]]) -> list[Op]:
-        """Concatenate operations. Adjacent constant bytes are merged, and moved into the next tag if they fit."""
+        """Concatenate operations. Adjacent constant bytes are merged, and go into the next tag if they fit."""
         out: list[Op] = []
         raw = b""
         for part in parts:

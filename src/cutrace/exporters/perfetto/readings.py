@@ -5,7 +5,7 @@
   ``Power`` and ``Temperature``.
 * The memory of a process on a GPU is its ``gpu_mem_total_event``.
 
-A trace has one index for a physical GPU, so the readings of all processes that use it are on the same tracks.
+A physical GPU has one index in the trace. So the readings of all its processes are on the same tracks.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from .packets import Interned, Output
 from .proto import Columns, Delta, FromColumn, SegmentPiece, Template
 
 _GROUP = "Environment"
-_GROUP_ID = (
-    1001  # smaller ids are Perfetto's own groups and the group of sampled counters
-)
+# Smaller ids belong to Perfetto's own groups and to the group of sampled counters.
+_GROUP_ID = 1001
 
 
 class _Reading(NamedTuple):
-    """A reading in rows of ``environment`` of one kind: ``bits`` bits of ``values`` from bit ``shift``, times
-    ``factor``."""
+    """A reading in rows of ``environment`` of one kind: the ``bits`` bits of ``values`` from bit ``shift`` on,
+    multiplied by ``factor``."""
 
     kind: int
     shift: int
@@ -102,8 +101,8 @@ def _write_reading(
 def write_gpu_memory(
     output: Output, descriptors: Descriptors, process: int, memory: MemoryCounters
 ) -> None:
-    """Write the memory of a process on each GPU. It counts what the process allocated since the start of the capture
-    and did not release; older memory is not known."""
+    """Write the memory of a process on each GPU: the bytes allocated since the start of the capture and not released.
+    Older memory is not known."""
     for device, times, values in memory.on_gpus():
         gpu = descriptors.devices.gpu(process, device)
         pid = descriptors.pids[process]
@@ -120,7 +119,7 @@ def _write_series(
     values: np.ndarray,
     entry: Interned | None = None,
 ) -> None:
-    """Write an event for each value, in rising time, on a sequence of their own, which receives ``entry`` before."""
+    """Write an event for each value, in the order of time, on a new sequence. The sequence receives ``entry`` first."""
     if not len(times):
         return
     sequence = output.sequence()

@@ -1,8 +1,8 @@
-"""Sampled hardware counters, as counters of the GPU in their own counter group.
+"""Sampled hardware counters, as counters of the GPU in a counter group of their own.
 
-They are not in Perfetto's group COMPUTE, because its GPU Compute tab reads values there as values of kernels. A value
-in a ``GpuCounterEvent`` covers the time since the previous event, so each event has the values that held until its
-time.
+The counters are not in Perfetto's group COMPUTE, because the GPU Compute tab treats values of this group as values of
+kernels. A value in a ``GpuCounterEvent`` covers the time since the previous event. So each event has the values that
+held until its time.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class SampleWriter:
         names = rows["name"].tolist()
         column = np.array([gpu.columns[name] for name in names])
         held[moment + 1, column] = np.arange(len(rows))
-        # By time and counter: the last row up to then, -1 for none, and then its value. NaN is an unknown value.
+        # By time and counter: the last row up to this time (-1 for none), and then the value of this row. NaN is an
+        # unknown value.
         held = np.maximum.accumulate(held, axis=0)
         values = rows["value"][held]
         values = np.where(held < 0, gpu.last, values)
@@ -116,7 +117,7 @@ class _Gpu:
         self.last = np.zeros(len(names))
 
     def takes(self, rows: np.ndarray) -> bool:
-        """Whether the sequence has the counters of rows, and no event after the first of them."""
+        """Whether the sequence has the counters of rows, and no event after the first row."""
         if not set(rows["name"].tolist()) <= self.columns.keys():
             return False
         return bool(rows["time"].min() >= self.sequence.time)

@@ -1,11 +1,12 @@
 """Counters derived from records: work and memory over time.
 
-* *launch queue* of a stream: the launches that have not started;
-* *copy bandwidth* of a device, by kind of copy: the sum over the copies that run;
+* *launch queue* of a stream: the number of launches whose work has not started;
+* *copy bandwidth* of a device, by kind of copy: the sum of the bandwidths of the running copies;
 * *memory* of a device, by kind: the bytes allocated since the start of the capture and not released.
 
-Up to :data:`EXACT` changes, the trace has all values of the counters of one sort. Beyond that, the time is divided into
-up to ``2**BITS`` equal parts, and each counter has one value for each part: the mean, or the peak for memory.
+Counters of one sort with up to :data:`EXACT` changes have all their values in the trace. With more changes, the time is
+divided into up to ``2**BITS`` equal parts, and each counter has one value for each part: the mean, or the peak for
+memory.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _NEVER = (1 << 64) - 1
 
 #: By operation of an allocation, the change of the memory in use for each byte.
 _FACTORS = {1: 1, 2: -1}
-#: Kinds of memory that is in the GPU: device, array, device static, physical.
+#: The kinds of memory on the GPU: device, array, device static, physical.
 _IN_GPU = frozenset((3, 4, 6, 128))
 
 
 class CounterSet:
     """Counters of one sort of a process, by number, over the time from ``span[0]`` to ``span[1]``. Numbers from
-    ``Levels.MOST`` have no counter. With ``peaks``, the value of a part of the time is the highest one, not the
-    mean. ``changes`` is their number if it is known."""
+    ``Levels.MOST`` on have no counter. With ``peaks``, the value of a part of the time is the peak, not the mean.
+    ``changes`` is the number of changes if it is known."""
 
     def __init__(
         self,
@@ -73,8 +74,9 @@ class CounterSet:
         return self._numbers
 
     def rows(self, tracks: Sequence[dict[str, Any]], until: int = _NEVER) -> np.ndarray:
-        """The values before ``until`` (ns), after all changes before it, that no earlier call returned: rows of
-        :data:`COUNTED` in rising time. ``tracks`` has the name and the place of the track of each number."""
+        """The values before ``until`` (ns) that no earlier call returned, as rows of :data:`COUNTED` in the order of
+        time. All changes before ``until`` must have been added. ``tracks`` has the name and the place of the track of
+        each number."""
         parts = [np.zeros(0, COUNTED.dtype)]
         if until <= self._until:
             return parts[0]
@@ -95,7 +97,7 @@ class CounterSet:
         return rows[np.argsort(rows["time"], kind="stable")]
 
     def all_values(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """The times and the values of a counter. :meth:`rows` must not have returned values of it."""
+        """The times and the values of a counter. Not allowed after :meth:`rows` has returned values of this counter."""
         return self._values(number, _NEVER)
 
     def _values(self, number: int, until: int) -> tuple[np.ndarray, np.ndarray]:
@@ -106,7 +108,7 @@ class CounterSet:
             if chosen.stop > chosen.start:
                 self._last[number] = means[chosen.stop - 1]
             return times[chosen], means[chosen]
-        # The value of a part is known when the part is over. A part that two windows share belongs to the second one.
+        # The value of a part is known when the part is over. A part in two windows belongs to the second window.
         places = np.searchsorted(times, window, "right") - 1
         begin, end = np.maximum(places, 0)
         if until == _NEVER:
@@ -177,7 +179,7 @@ class WorkCounters:
 
 
 class MemoryCounters:
-    """The memory that a process holds, by device and kind. ``count`` is the number of its allocations and releases."""
+    """The memory of a process, by device and kind. ``count`` is the number of its allocations and releases."""
 
     def __init__(
         self, descriptors: Descriptors, process: int, span: tuple[int, int], count: int
@@ -191,8 +193,8 @@ class MemoryCounters:
         self._gpus: dict[int, int] = {}
 
     def add(self, rows: np.ndarray, kinds: np.ndarray, first: np.ndarray) -> None:
-        """Add rows of ``allocations``. ``kinds`` numbers kinds of rows, which have one device, kind of memory and
-        operation each, and ``first`` has a row of each."""
+        """Add rows of ``allocations``. ``kinds`` has the number of each row's combination of device, kind of memory and
+        operation, and ``first`` a row of each combination."""
         held = []
         gpus = []
         factors = []

@@ -1,7 +1,7 @@
-"""The calls that launched GPU work, and the NVTX ranges that they are in, for the projection of ranges onto streams.
+"""The calls that launched GPU work, and the NVTX ranges around these calls, for the projection of ranges onto streams.
 
-Only the newest ``2**CALL_BITS`` calls are kept, so memory does not grow with the capture. These are enough, because the
-queues of a GPU are full after some thousand launches.
+Only the newest ``2**CALL_BITS`` calls are kept, so memory does not grow with the capture. These calls are enough,
+because the queues of a GPU are full after some thousand launches.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LaunchIndex(CallBlocks):
     ) -> None:
         super().__init__(read, infos, CALL_BITS, ranges)
         self._ranges_ahead = ranges
-        # The starts of the kept calls, and the nests that they are in, by block.
+        # The starts of the kept calls, and the nests of these calls, by block.
         self._newest: deque[tuple[np.ndarray, np.ndarray]] = deque()
         self._count = 0
         #: Calls that started before this time (ns) may be forgotten.
@@ -72,5 +72,5 @@ class LaunchIndex(CallBlocks):
     def any_in(
         self, nests: np.ndarray, starts: np.ndarray, ends: np.ndarray
     ) -> np.ndarray:
-        """Which of these intervals contain a kept call that is in their nest, as a mask."""
+        """A mask of the intervals that contain a kept call of their nest."""
         return LaunchTimes(self._newest).inside(starts, ends, nests)

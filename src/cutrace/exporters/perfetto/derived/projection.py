@@ -21,20 +21,20 @@ from .launches import LaunchIndex, RangesAhead
 _RANGE = TABLES["nvtx_ranges"]
 _KEPT = (PROJECTED.offsets.keys() & _RANGE.offsets.keys()) - {"start", "end"}
 
-#: The number of noted calls that starts a search for their ranges, and of ranges that starts a search for finished
-#: ones.
+#: A search for the ranges of calls starts after this number of noted calls. A search for finished ranges starts after
+#: this number of ranges.
 MANY_CALLS = 1 << 16
 MANY_RANGES = 1 << 13
 
 _LATEST = np.uint64((1 << 64) - 1)
-#: The search budget: each range and each call adds this many comparisons with ranges. Nested ranges need less. Without
-#: a limit, ranges that all overlap, with one stream for each call, would take quadratic time.
+#: Each range and each call adds this many comparisons to the search budget. Nested ranges need fewer. Without a limit,
+#: overlapping ranges with one stream for each call would take quadratic time.
 _LOOKS = 256
 #: NumPy moves rows of structured arrays faster as plain bytes.
 _BYTES = f"V{_RANGE.row_size}"
 
 
-#: Bits that say which work of a range is on a stream.
+#: The bits for the kinds of work of a range on a stream.
 OWN_WORK = 1
 ADOPTED_WORK = 2
 #: The work of a range (by number) on a stream so far: the first start, the last end, and the kinds of its work.
@@ -69,7 +69,7 @@ class RangesOnStreams:
         self._nests: dict[
             int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
         ] = {}
-        self._seen: list[np.ndarray] = []  # a range is an index into _ranges
+        self._seen: list[np.ndarray] = []  # A range is an index into _ranges.
         self._limit = MANY_RANGES
         self._may_look = 0
         #: The number of ranges not matched with work, because the search budget was used up.
@@ -150,11 +150,12 @@ class RangesOnStreams:
         start: np.ndarray,
         end: np.ndarray,
     ) -> None:
-        """Find the ranges of a nest around work on a queue: its launches, ascending, its starts and ends."""
+        """Find the ranges of a nest around work on a queue. The work is given by its launches, which ascend, and its
+        starts and ends."""
         if nest not in self._nests:
             return
         rows, starts, ends, reach = self._nests[nest]
-        # The ranges that can contain these launches: earlier ranges end before the first launch.
+        # Only these ranges can contain the launches: earlier ranges end before the first launch.
         near_begin = int(np.searchsorted(reach, launched[0]))
         near_end = int(np.searchsorted(starts, launched[-1], "right"))
         near = slice(near_begin, near_end)
@@ -183,8 +184,8 @@ class RangesOnStreams:
         ready = done[seen["range"]]
         chosen = seen[ready]
         kept = seen[~ready]
-        # Ranges with the same work are nested as on the host: by start, then the longer first. Of equal ones, inner
-        # ranges have the greater depth or were written first.
+        # Ranges with the same work nest as on the host: by start, then by length, longer ranges first. Of ranges with
+        # equal times, the inner range has the greater depth or was written first.
         starts = self._ranges["start"][chosen["range"]]
         ends = self._ranges["end"][chosen["range"]]
         order = np.lexsort(
@@ -226,11 +227,11 @@ def _extremes(
     lengths = stops - begins
     total = int(lengths.sum())
     if total < 16 * (len(values) + len(lengths)):
-        # With one more value, a stop may equal the number of values.
+        # Append a value, because a stop may equal the number of values.
         edges = np.stack([begins, stops], axis=1).reshape(-1)
         extremes = choose.reduceat(np.append(values, values[-1]), edges)
         return np.asarray(extremes[::2])
-    # Long intervals: cover each by two that overlap, whose length is the largest power of two that fits.
+    # Cover each long interval by two overlapping intervals. Their length is the largest power of two that fits.
     powers = np.frexp(lengths)[1] - 1
     out = np.empty(len(lengths), values.dtype)
     for power in range(int(powers.max()) + 1):

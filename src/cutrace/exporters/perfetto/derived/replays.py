@@ -17,7 +17,7 @@ from ..gpu_styles import KeyIndex
 from ..gpu_tables import QUEUE_FIELDS
 from ..host_tables import REPLAYED, Spool
 
-#: Work of unfinished graph launches that is kept for the next window. Beyond it, slices are cut.
+#: The largest number of rows of unfinished graph launches to keep for the next window. With more rows, slices are cut.
 _KEPT = 1 << 20
 
 _WORK = np.dtype(
@@ -58,7 +58,8 @@ class Replays:
             new.append(work)
         work = np.concatenate(new)
         work = work[np.lexsort((work["start"], work["queue"]))]
-        # CUPTI reports no correlation id for the bodies of conditional nodes: they belong to the launch before them.
+        # CUPTI reports no correlation id for the bodies of conditional nodes. They belong to the graph launch before
+        # them.
         has_id = work["correlation"] != 0
         place = np.arange(len(work))
         known = np.maximum.accumulate(np.where(has_id, place, 0))
@@ -99,6 +100,6 @@ class Replays:
                 rows[name] = streams[at, column]
             rows["process"] = self._process
             made.append(rows[rows["range"] != 0])
-        # Of slices with equal times, the outer one comes first.
+        # The outer one of slices with equal times comes first.
         if made:
             self._spool.add(REPLAYED, np.concatenate(made))

@@ -25,7 +25,7 @@ from ....trace.rows import ascends, by_value, changes, distinct, spanned
 from ..gpu_events import GpuPart, Lists
 from ..gpu_styles import KeyIndex
 
-#: With more rows of ``synchronizations`` and ``cuda_events`` than this, waits are not derived, to limit memory.
+#: Waits are not derived from more rows of ``synchronizations`` and ``cuda_events`` than this, to limit memory.
 MOST = 1 << 21
 
 _EVENT = 1
@@ -38,7 +38,7 @@ _LOOKED_AT = ("correlation", "event_record", "stream", "event", "context", "type
 
 
 class _Last:
-    """The last work of one stream below each of some correlation ids, ``asked`` (ascending)."""
+    """For each of the correlation ids ``asked`` (ascending), the last work of one stream with a lower id."""
 
     def __init__(self, asked: np.ndarray) -> None:
         self.asked = asked
@@ -63,8 +63,8 @@ class _Last:
         self._filled = min(self._filled, begin)
 
     def below(self, asked: np.ndarray) -> np.ndarray:
-        """The event id of the last noted work below each of these correlation ids, 0 for none. The ids must be among
-        ``self.asked``."""
+        """The event id of the last noted work with a lower correlation id than each of these ids, 0 for none. The ids
+        must be among ``self.asked``."""
         at = np.searchsorted(self.asked, asked)
         self._fill(int(at.max(initial=-1)) + 1)
         noted = self._work[at] > 0
@@ -85,8 +85,8 @@ class _Last:
         self._filled = max(self._filled, end)
 
 
-#: A wait: the correlation id of the waiting call or work, the stream that waits (0 for the host), the awaited stream,
-#: and the id below which the last work of that stream is awaited.
+#: A wait: the correlation id of the waiting call or work, the waiting stream (0 for the host), the awaited stream, and
+#: a correlation id. The awaited work is the last work of the stream with a lower id.
 _WAIT = np.dtype(
     [
         ("by", np.uint32),
@@ -117,7 +117,7 @@ def _stream_waits(syncs: np.ndarray) -> np.ndarray:
 
 
 def _event_waits(syncs: np.ndarray, records: np.ndarray, kind: int) -> np.ndarray:
-    """The waits for events whose recording is known. ``kind`` says whether the host or streams wait."""
+    """The waits for events whose recording is known. ``kind`` selects waits of the host or of streams."""
     mine = syncs[syncs["type"] == kind]
     row = _recorded(mine, records)
     known = row >= 0
@@ -264,7 +264,8 @@ class Waits:
         if stream not in self._last:
             asked = self._of_context(stream)
             if self._wholes + len(asked) > MOST:
-                # A wait for a context costs one entry for each of its streams, and a capture can have many of both.
+                # A wait for a context needs one entry for each of its streams. A capture can have many waits and many
+                # streams.
                 self.dropped += len(asked)
                 self._partial.add(stream)
                 asked = asked[:0]
@@ -345,11 +346,11 @@ class CallWaits:
 
 
 def _places(calls: np.ndarray, correlations: np.ndarray) -> np.ndarray:
-    """For each of some ids the index of the call (ascending) with this id, -1 for none."""
+    """For each id, the index of the call with this id, -1 for none. The ids of the calls ascend."""
     first = calls[0]
     size = int(calls[-1] - first) + 1
     if size < 16 * len(correlations):
-        # The last entry is for ids out of range.
+        # The last entry stands for ids out of range.
         index = np.full(size + 1, -1, np.int32)
         index[calls - first] = np.arange(len(calls))
         within = np.minimum(correlations - first, np.uint32(size))
@@ -444,7 +445,8 @@ def _newest(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
 
 
 def _nearest(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """For each wanted number, the index of the first value (ascending) that is not less, or of the last value."""
+    """For each wanted number, the index of the first value that is equal or greater, or of the last value. The values
+    ascend."""
     return np.minimum(np.searchsorted(values, wanted), len(values) - 1)
 
 
