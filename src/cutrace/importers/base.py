@@ -1,7 +1,8 @@
 """The parts that all importers share: the source file, the capture, and the account of the source's events.
 
 An importer writes rows with :class:`cutrace.runbin.Writer`, so everything that works on a capture works on an import.
-It accounts for each event of the source: kept as rows, left out because no table holds it, or lost as unusable.
+It accounts for each event of the source: the event is kept as rows, left out because no table holds it, or lost because
+it is unusable.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..errors import BadCapture, cannot_read
 from ..outputs import concatenate
 from ..runbin import TABLES, Writer
 
-#: The bytes (unpacked) of a file that identify its format.
+#: The number of bytes (unpacked) at the start of a file that identify its format.
 HEAD = 1 << 16
 
 #: Exceptions of reading a damaged compressed file.
@@ -90,7 +91,7 @@ class SourceFile:
         return file
 
 
-#: How the boot ids of imported files start.
+#: The prefix of the boot ids of imported files.
 FILE_BOOT = "import-"
 
 
@@ -122,10 +123,10 @@ class Import:
         self._source = source
         self._importer = importer
         self._writers: dict[Hashable, Writer] = {}
-        # By kind of events, as cutrace.trace.imported reads them.
+        # By kind of events, in the notation of cutrace.trace.imported.
         self._accounts: dict[str, dict[str, Any]] = {}
         self._notes: list[str] = []
-        # Captures with the same boot id share a clock; no other capture shares the clock of this file.
+        # Captures with the same boot id share a clock. This file has its own clock, so it gets its own boot id.
         self._boot_id = f"{FILE_BOOT}{os.urandom(8).hex()}"
 
     def process(
@@ -155,7 +156,7 @@ class Import:
     def count(
         self, outcome: str, what: str, count: int, duration_ns: int, why: str = ""
     ) -> None:
-        """Count events as the method ``outcome`` does: :meth:`kept`, :meth:`left` or :meth:`lost`."""
+        """Count events with the method named ``outcome``: :meth:`kept`, :meth:`left` or :meth:`lost`."""
         if count:
             account = self._accounts.setdefault(
                 what, {"seen": _tally(), "kept": _tally(), "left": {}, "lost": {}}
@@ -169,7 +170,7 @@ class Import:
                 tally["duration_ns"] += int(duration_ns)
 
     def damaged(self, what: str, how: str) -> None:
-        """Note that a part of the source could not be read to its end, for the reason ``how``, and count one loss."""
+        """Note that a part of the source could not be read to its end, and count one loss. ``how`` is the reason."""
         self.note(
             f"{what} is damaged ({how}): its readable part was imported. Copy or export the file again."
         )
@@ -177,7 +178,7 @@ class Import:
             self.lost(what, 1, why=DAMAGED_FILE)
 
     def note(self, sentence: str) -> None:
-        """Add a sentence for users: what happened, and what to do about it."""
+        """Add a sentence for users: a problem, and its remedy."""
         if sentence not in self._notes:
             self._notes.append(sentence)
 
@@ -199,7 +200,7 @@ class Import:
         for writer in self._writers.values():
             writer.close()
         if len(paths) > 1:
-            # Not in append mode: the kernel refuses copy_file_range() to such files.
+            # The file is not in append mode: the kernel refuses copy_file_range() to such files.
             with paths[0].open("r+b") as whole:
                 whole.seek(0, os.SEEK_END)
                 concatenate(paths[1:], whole)
@@ -229,7 +230,7 @@ def object_of(text: bytes | str | None) -> dict[str, Any]:
 
 
 def rows_of(table: str, count: int, **fields: Any) -> np.ndarray:
-    """Rows of a table with these fields, each an array or one value for all rows; the other fields are 0."""
+    """Rows of a table with these fields. Each field is an array or one value for all rows. The other fields are 0."""
     rows = np.zeros(count, TABLES[table].dtype)
     for name, values in fields.items():
         rows[name] = values
@@ -239,8 +240,9 @@ def rows_of(table: str, count: int, **fields: Any) -> np.ndarray:
 def read(
     importer: Importer, source: SourceFile, folder: Path, damage: str = ""
 ) -> Path:
-    """Import a source as a capture in ``folder``; returns its path. ``damage`` is the reason why the embedded capture
-    is unusable. Raises :class:`BadCapture` when nothing can be used, :class:`CutraceError` when the folder is full."""
+    """Import a source as a capture in ``folder``. Returns the path of the capture. ``damage`` is the reason why the
+    embedded capture is unusable. Raises :class:`BadCapture` when nothing can be used, :class:`CutraceError` when the
+    folder is full."""
     out = Import(folder, source, importer)
     try:
         if damage:

@@ -24,10 +24,10 @@ _PROBLEMS = {
 #: The largest top-level value (bytes of JSON) that is kept.
 _LARGEST_VALUE = 1 << 20
 
-#: How far into an object (bytes, unpacked) to search for its events.
+#: The number of bytes (unpacked) of an object in which its events are searched.
 _FURTHEST = 64 << 20
 
-#: Tables whose rows cutrace writes as events that become rows of other tables, by the category of the events.
+#: Tables whose rows cutrace exports as events that an import puts into other tables, by the category of the events.
 _OTHER_TABLES = {
     "nvtx": "nvtx_ranges and nvtx_marks",
     "allocation": "allocations",
@@ -92,7 +92,7 @@ def read(
     label: Callable[[str, str], str],
     make: Callable[[ImportTimeline], Generic],
 ) -> None:
-    """Convert the events of a file. The object that ``make`` makes converts all groups of the reader."""
+    """Convert the events of a file. ``make`` returns the object that converts all groups of the reader."""
     timeline = ImportTimeline(out, reader, label)
     converter = make(timeline)
     for batch in reader:

@@ -1,4 +1,4 @@
-"""Trace events of a JSON file as columns: the Python side of the native scanner.
+"""Trace events of a JSON file as columns, from the native scanner.
 
 Events come in groups, one for each rule and one for all others, in batches of some ten thousand. There is no object for
 an event. Strings are ids for :meth:`EventReader.texts`, and threads are indices of :attr:`EventReader.threads`.
@@ -36,7 +36,7 @@ class Want(IntEnum):
     NUMBER = 1
     TEXT = 2
     JSON = 3
-    #: Any value; it is only counted.
+    #: A value of any type, which is only counted.
     NOTHING = 4
 
 
@@ -56,7 +56,7 @@ def keys(*names: str, want: Want = Want.INTEGER) -> tuple[Key, ...]:
 
 @dataclass(frozen=True)
 class Rule:
-    """The condition of a ``group``: one of the ``phases`` (any if empty), a category and a name (any if None).
+    """The condition of a ``group``: one of the ``phases`` (empty: any phase), a category and a name (None: any).
 
     ``arguments`` are the wanted arguments. With ``numbers``, all arguments that are numbers are listed.
     """
@@ -103,7 +103,7 @@ _DENSE = (
 
 @dataclass(frozen=True)
 class Events:
-    """Some events of a group. Arrays have one entry an event; times are nanoseconds of the file's clock.
+    """Some events of a group. Arrays have one entry for each event. Times are in nanoseconds of the file's clock.
 
     ``arguments`` are ids of the JSON text of the other arguments. ``numbers`` is (events, ids of keys, values).
     ``counted`` are the wanted arguments that are only counted.
@@ -188,7 +188,7 @@ class EventReader:
         first = b""
         try:
             with self._source.open() as file:
-                # In a damaged file, read() loses the piece before the damage, and read1() returns it.
+                # In a damaged file, read1() returns the piece before the damage, and read() loses it.
                 read = file.read1 if self._source.packed else file.read  # type: ignore[attr-defined]
                 while piece := read(CHUNK):
                     first = first or piece
@@ -242,7 +242,8 @@ class EventReader:
 
     @property
     def others(self) -> dict[str, bytes]:
-        """The other keys of the outer object, with the JSON text of their values (empty for one that is too large)."""
+        """The other keys of the outer object, with the JSON text of their values (empty for a value that is too
+        large)."""
         return {
             key.decode("utf-8", "replace"): value for key, value in self.scanner.others
         }

@@ -14,7 +14,7 @@ from .base import object_of, rows_of, value_of
 from .events import Events, Rule
 from .timeline import ImportTimeline, Outcome, match_begin_end, readable
 
-#: Groups of events that :class:`Generic` takes; they go at the end of a list of rules.
+#: The groups of events that :class:`Generic` converts. They come last in a list of rules.
 RULES = (
     Rule("instants", "iIR"),
     Rule("counters", "C", numbers=True),
@@ -25,7 +25,7 @@ RULES = (
     Rule("slices", "X"),
 )
 
-#: Keys that the groups do not use.
+#: The keys that these groups do not use.
 _UNUSED = {
     "slices": ("id", "id text", "id2", "s", "bp"),
     "instants": ("id", "id text", "id2", "bp"),
@@ -72,11 +72,11 @@ class Generic:
         self._timeline = timeline
         self._begun: list[np.ndarray] = []
         self._async: list[np.ndarray] = []
-        #: Metadata of processes and threads. It may come before their first rows.
+        #: The metadata of processes and threads. It may come before their first rows.
         self.metadata: list[Metadata] = []
 
     def begin(self, batch: list[Events]) -> None:
-        """Called with each batch before its groups are taken."""
+        """Called with each batch before its groups are converted."""
 
     def take(self, events: Events) -> None:
         """Write rows of the events of one group."""
@@ -85,13 +85,14 @@ class Generic:
         if convert is None:
             outcome = np.full(len(events), Outcome.PHASE, np.uint8)
         else:
-            outcome = convert(events)  # None if they are accounted for elsewhere
+            # The result is None if the method accounts for the events itself.
+            outcome = convert(events)
         if outcome is not None:
             self._timeline.account_events(events, outcome)
 
     def finish(self, others: dict[str, Any]) -> None:
-        """Write the rows that need the whole file. ``others`` are the other values of the outer object; those that
-        become rows are removed."""
+        """Write the rows that need the whole file. ``others`` are the other values of the outer object. Values that
+        become rows are removed from it."""
         if self._begun:
             rows = np.concatenate(self._begun)
             keys = [rows["process"], rows["thread"]]
@@ -222,7 +223,7 @@ class Generic:
         self._wait(events, self._async)
 
     def _wait(self, events: Events, waiting: list[np.ndarray]) -> None:
-        """Keep begin and end events until they are matched. They are accounted for then."""
+        """Keep begin and end events until they are matched. The matching accounts for them."""
         kept, time, outcome = self._timeline.starts(events)
         rows = np.zeros(len(kept), _OPEN)
         rows["time"] = time
@@ -245,7 +246,7 @@ class Generic:
         self._moments(rows[~of_slices])
         rows = rows[of_slices]
         begins = begins[of_slices]
-        # The older kind matches the name too. An id is global unless it is a local id of a process.
+        # Events of the older kind have to match in the name too. An id is global unless it is a local id of a process.
         older = np.isin(rows["phase"], list(b"SF"))
         local = self._timeline.by_text(
             rows["id"], lambda text: text.startswith('{"local"'), bool
@@ -260,7 +261,7 @@ class Generic:
         self._slices_of(rows, keys, begins, kind=_ASYNCHRONOUS)
 
     def _moments(self, rows: np.ndarray) -> None:
-        """Write moments of asynchronous tracks as instants."""
+        """Write instants of asynchronous tracks."""
         arguments = self._with_phase(rows["arguments"], rows["phase"], ord("n"))
         self._timeline.add(
             "instants",
@@ -278,7 +279,8 @@ class Generic:
     def _slices_of(
         self, rows: np.ndarray, keys: list[np.ndarray], begins: np.ndarray, kind: int
     ) -> None:
-        """Write slices from begin and end events. Events match only if they are equal in the columns ``keys``."""
+        """Write slices from begin and end events. A begin and an end event match only if the columns ``keys`` are
+        equal."""
         columns = [np.ascontiguousarray(column, np.int64) for column in keys]
         numbers, _ = Keys(len(keys)).ids(columns)
         starts, ends, without = match_begin_end(numbers, rows["time"], begins)
@@ -309,7 +311,7 @@ class Generic:
         for name in ("name", "category", "thread", "process"):
             other = ended & (last[name] != first[name])
             if name in ("name", "category"):
-                other &= last[name] != 0  # an end need not repeat them
+                other &= last[name] != 0  # An end event need not repeat them.
             count = int(np.count_nonzero(other))
             self._timeline.out.left(
                 f"{name} of ends", count, why="not as in the begin event"
@@ -394,7 +396,7 @@ class Generic:
     def _with_phase(
         self, arguments: np.ndarray, phases: np.ndarray, usual: int
     ) -> np.ndarray:
-        """Arguments with the phase of each event added where it is not the usual one."""
+        """The arguments of events, with the phase added to events of an unusual phase."""
         others = np.where(phases == usual, 0, phases)
         return self._combined(
             arguments,
@@ -423,7 +425,8 @@ class Generic:
     def _combined(
         self, texts: np.ndarray, more: np.ndarray, combine: Callable[[int, int], str]
     ) -> np.ndarray:
-        """Strings (ids) combined with the entries of ``more`` that are not 0. Each combination is computed once."""
+        """Strings (ids), each combined with its entry of ``more`` unless the entry is 0. Each combination is computed
+        once."""
         which = np.flatnonzero(more)
         pairs = texts[which].astype(np.uint64) << np.uint64(32)
         pairs |= more[which].astype(np.uint64)

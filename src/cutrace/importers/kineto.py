@@ -34,7 +34,7 @@ from .timeline import ImportTimeline, Outcome
 _EXTERNAL = (Key("External id"), Key("external id", column="External id"))
 _WHERE = (*keys("device", "context", "stream", "correlation"), *_EXTERNAL)
 _GRAPH = keys("graph id", "graph node id")
-#: Arguments that Kineto computes from the others or uses for its own counting, and the one that cutrace adds.
+#: Arguments that are not imported: Kineto computes or counts them, and cutrace adds one.
 _DERIVED = ("Ev Idx", "Record function id", OWN)
 _OF_KERNELS = (
     "queued",
@@ -50,7 +50,7 @@ _CALL = (*_EXTERNAL, *keys("cbid", "correlation"))
 _WAIT = keys(
     "wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id"
 )
-#: Keys of events that slices do not use.
+#: The keys of events that slices do not use.
 _KEYS = ("id", "id text", "id2", "bp")
 _TOTALS = ("Total Allocated", "Total Reserved")
 
@@ -133,7 +133,7 @@ RULES = (
         "X",
         "cuda_sync",
         left=_DERIVED,
-        # The name has the kind too.
+        # The name contains the kind, too.
         arguments=(*_WHERE, *_WAIT, Key("cuda_sync_kind", Want.JSON)),
     ),
     *_rules(
@@ -188,13 +188,12 @@ _GPU_GROUPS = {
     "annotations": "gpu_slices",
 }
 _HOST_KINDS = {"operators": 1, "user": 2, "python": 3, "os_runtime": 4}
-#: Groups whose process is the process that the profiler ran in: calls, or in files without calls the groups of
-#: _OF_HOST.
+#: The groups whose process is the profiled process. They are calls, or the groups of _OF_HOST in files without calls.
 _CALLS = ("runtime", "driver")
 _OF_HOST = tuple(_HOST_KINDS)
 
 _MARKS = re.compile(rb'"(?:schemaVersion|deviceProperties|baseTimeNanoseconds)"\s*:')
-# tensorboard_trace_handler() names files so.
+# The pattern of file names of tensorboard_trace_handler().
 _NAMED_BY_TORCH = re.compile(
     r"(?P<host>.+)_(?P<pid>\d{1,9})\.\d+\.pt\.trace\.json(?:\.gz)?"
 )
@@ -207,7 +206,7 @@ _FILL = re.compile(r"Memset \((.+)\)")
 #: The largest id of functions and devices, which have 16 bits.
 _MOST = 0xFFFF
 _DEVICE_FIELDS = {f.name for f in TABLES["devices"].fields if f.type in ("u32", "u64")}
-#: Device properties: Kineto's names, and one that only ROCm uses.
+#: Device properties: Kineto's names, and a name that only ROCm uses.
 _PROPERTIES = DEVICE_PROPERTIES | {
     "maxSharedMemoryPerMultiProcessor": "shared_per_multiprocessor"
 }
@@ -248,14 +247,13 @@ class GpuOwner:
 
 
 class Kineto(Generic):
-    """Converts Kineto's groups too. All GPU work belongs to the process that the profiler ran in."""
+    """Converts Kineto's groups too. All GPU work belongs to the profiled process."""
 
     def __init__(self, timeline: ImportTimeline) -> None:
         super().__init__(timeline)
         self._host: int | None = None
         self._gpus: dict[int, GpuOwner] | None = None
-        # The threads of the file with GPU work. Arrows end on such threads, or on threads of devices that a capture has
-        # no tables for.
+        # The threads of the file with GPU work. Arrows end on these threads, or on threads of unsupported devices.
         self._gpu_threads: set[int] = set()
         self._arrows: list[Events] = []
 
@@ -272,7 +270,7 @@ class Kineto(Generic):
                 self._host = self._first_process(np.concatenate(threads))
 
     def _first_process(self, threads: np.ndarray) -> int | None:
-        """The first of the process ids of some threads that is a number, in the order of the file."""
+        """The first process id of some threads that is a number, in the order of the file."""
         for index in np.unique(threads).tolist():
             pid, _ = self._timeline.reader.threads[index]
             if isinstance(pid, int) and pid >= 0:
@@ -307,7 +305,7 @@ class Kineto(Generic):
             return outcome
         table = _GPU_GROUPS[group]
         self._gpu_threads.update(np.unique(events.threads).tolist())
-        # "stream 7" is 7; an id without a number is 0.
+        # The id "stream 7" becomes 7. An id without a number becomes 0.
         numbers = self._by_thread(events, lambda *ids: list(map(_number, ids)))
         pid, tid = numbers
         home = self._homes(events)
@@ -408,7 +406,7 @@ class Kineto(Generic):
         record = np.maximum(events.integers("wait_on_cuda_event_record_corr_id"), 0)
         rows["event"] = _u32(events.integers("wait_on_cuda_event_id"))
         rows["event_record"] = record
-        # Only the wait names the stream and the call that recorded its event.
+        # The wait is the only record that names the stream and the call of the recording of its event.
         stream = _u32(events.integers("wait_on_stream"))
         known = record > 0
         self._write_recorded(
@@ -582,7 +580,7 @@ class Kineto(Generic):
         for name in _TOTALS:
             given = events.present(name)
             if name == "Total Reserved":
-                given &= on_gpu | (reserved != 0)  # the host reserves nothing
+                given &= on_gpu | (reserved != 0)  # The host reserves no memory.
             self._timeline.add(
                 "counters",
                 process[given],
@@ -618,7 +616,7 @@ class Kineto(Generic):
         self._clocks(others)
 
     def _finish_arrows(self) -> None:
-        """Write the arrows that end on threads without GPU work as flows. Correlation ids have the others."""
+        """Write the arrows that end on threads without GPU work as flows. Correlation ids replace the other arrows."""
         starts: set[int] = set()
         ends: set[int] = set()
         for events in self._arrows:
@@ -644,7 +642,7 @@ class Kineto(Generic):
         return ""
 
     def _leave_metadata(self) -> None:
-        """Leave out the names of devices and streams: a capture has no processes for them."""
+        """Leave out the metadata of devices and streams, because they are no processes in a capture."""
         kept = []
         for event in self.metadata:
             of_host = event.pid == self._host or self._timeline.known_process(event.pid)
@@ -691,7 +689,7 @@ class Kineto(Generic):
         return True
 
     def _clocks(self, others: dict[str, Any]) -> None:
-        """Write the wall clock, which the file gives as the wall-clock time at which its own clock was 0."""
+        """Write the wall clock. The file has the wall-clock time at which its own clock was 0."""
         first = self._timeline.first
         if not first:
             return
@@ -700,7 +698,7 @@ class Kineto(Generic):
         if isinstance(base, int):
             realtime += base
         elif realtime <= 10**18:
-            return  # not a time since 1970
+            return  # It is not a time since 1970.
         if 0 < realtime < 2**63:
             row = rows_of("clocks", 1, boottime=first, realtime=realtime)
             for process in range(self._timeline.process_count):
@@ -713,7 +711,7 @@ class Kineto(Generic):
         return self._timeline.process_index(self._host or 0)
 
     def _sizes(self, events: Events, column: str, most: int = 0xFFFFFFFF) -> np.ndarray:
-        """The values of a column. Values that are no sizes become 0 and are counted as left out."""
+        """The sizes in a column. Other values become 0 and are counted as left out."""
         values = events.integers(column)
         unusable = (values < 0) | (values > most)
         count = int(np.count_nonzero(unusable))
@@ -746,7 +744,7 @@ class Kineto(Generic):
 
 
 def _given(events: Events, argument: str, others: np.ndarray) -> np.ndarray:
-    """The numbers of an argument. Events without it get their number in ``others``."""
+    """The numbers of an argument. Events without the argument get their number in ``others``."""
     return np.where(events.present(argument), events.integers(argument), others)
 
 
@@ -768,7 +766,7 @@ def _gpus(own: bytes | None) -> dict[int, GpuOwner]:
 
 
 def _copy_named(name: str) -> tuple[int, int, int]:
-    """Kind, source and destination of a copy from its name. Each is -1 if the name does not give it."""
+    """The kind, source and destination of a copy from its name. Each is -1 if it is not in the name."""
     match = _COPY.fullmatch(name)
     if not match:
         return -1, -1, -1
@@ -780,7 +778,7 @@ def _copy_named(name: str) -> tuple[int, int, int]:
 
 
 def _fill_named(name: str) -> int:
-    """The memory of a fill from its name, -1 if the name does not give it."""
+    """The kind of memory of a fill from its name, -1 if it is not in the name."""
     match = _FILL.fullmatch(name)
     if match:
         return MEMORY_KINDS.get(match[1], -1)
@@ -808,7 +806,7 @@ def _u16(values: np.ndarray) -> np.ndarray:
 
 
 def _u32(values: np.ndarray) -> np.ndarray:
-    """The lower 32 bits: -1 becomes 0xffffffff, as in CUPTI's records."""
+    """The lower 32 bits of values. So -1 becomes 0xffffffff, as in CUPTI's records."""
     return values.astype(np.int64) & 0xFFFFFFFF
 
 

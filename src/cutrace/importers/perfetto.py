@@ -21,7 +21,7 @@ from .events import BATCH, EventReader, Events, Rule
 from .generic import RULES
 from .timeline import ImportTimeline
 
-#: The contents of fields of TracePacket that are left out.
+#: The contents of the fields of TracePacket that are left out.
 _HOLDS = {
     1: "ftrace events",
     2: "process trees",
@@ -165,7 +165,7 @@ class PerfettoEvents(EventReader):
                 before = behind
                 behind, packed = self.packets.read(data, before, BATCH)
                 yield
-                if not grouped:  # groups are not nested
+                if not grouped:  # Groups are not nested.
                     for group in packed:
                         yield from self._group(*group)
             rest = data[behind:]
@@ -213,7 +213,7 @@ class PerfettoEvents(EventReader):
 
 
 class _Typed(kineto.Kineto):
-    """Kineto's events, where each event names the process of its GPU work."""
+    """Kineto's events, if each event names the process of its GPU work."""
 
     def __init__(self, events: PerfettoEvents, timeline: ImportTimeline) -> None:
         super().__init__(timeline)

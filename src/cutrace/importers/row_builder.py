@@ -65,7 +65,7 @@ class Rows:
         if target == np.uint64:
             if name == "bytes":
                 self.reject(values < 0, "bytes out of range")
-            # SQL has no unsigned numbers: large addresses are negative.
+            # SQL has no unsigned integers, so large addresses are negative.
             self.rows[name] = values.astype(np.uint64)
             return
         limits = np.iinfo(target)
@@ -82,14 +82,15 @@ class Rows:
             self.reject(self.batch.columns[column].wrong, f"{column} of a wrong type")
 
     def need(self, *columns: str) -> None:
-        """:meth:`check`, and reject rows without a value in these columns, if the table has them."""
+        """As :meth:`check`, and reject rows without a value in these columns. Columns that the table lacks are
+        ignored."""
         self.check(*columns)
         for column in columns:
             if not self.batch.columns[column].missing:
                 self.reject(self.batch.columns[column].null, f"no {column}")
 
     def moment(self, column: str, name: str = "time", until: str = "") -> None:
-        """Set the time of an instant. ``until`` is a column with an end, which only the account uses."""
+        """Set the time of an instant. ``until`` is a column with the end of the event, for the account only."""
         self.need(column)
         if until:
             self.need(until)
@@ -103,7 +104,7 @@ class Rows:
     def span(
         self, start: str = "start", end: str = "end", *, open_ended: bool = False
     ) -> None:
-        """Set start and end. An end of 0 is unknown; with ``open_ended`` a missing end is unknown too."""
+        """Set start and end. An end of 0 is unknown. With ``open_ended`` a missing end is unknown, too."""
         self.need(start)
         if open_ended:
             self.check(end)
@@ -216,7 +217,7 @@ def text_ids(writer: Writer, texts: np.ndarray) -> np.ndarray:
 def arguments(
     writer: Writer, values: Mapping[str, Sequence[object]], rows: int
 ) -> np.ndarray:
-    """String ids of JSON objects with the values of each row that are not None; 0 where all are."""
+    """String ids of JSON objects, one for each row, without values of None; 0 for a row without values."""
     known: dict[tuple[object, ...], int] = {}
     ids = np.zeros(rows, np.int64)
     names = list(values)

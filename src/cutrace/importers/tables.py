@@ -1,7 +1,7 @@
 """Tables of another tool's file, read in batches of columns, for any file format.
 
-A column has a value for each row, and masks for missing values and values of a wrong type. So an importer works with
-arrays, and unexpected values raise no exception.
+A column has a value for each row, and masks for missing values and values of a wrong type. So importers work with
+arrays, and an unexpected value raises no exception.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _TYPES: dict[Kind, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class ReadColumn:
-    """Values of one column: ``values`` is 0 or empty where ``null`` (no value) or ``wrong`` (a value of another type).
-    ``missing`` when the table has no such column."""
+    """Values of one column. ``null`` marks rows without a value, ``wrong`` rows with a value of another type;
+    ``values`` is 0 or empty there. ``missing`` says that the table has no such column."""
 
     values: np.ndarray
     null: np.ndarray
@@ -118,7 +118,7 @@ class ColumnBatch:
         return self.columns[name].known
 
     def select(self, chosen: np.ndarray) -> ColumnBatch:
-        """The rows at ``chosen``, a mask or indices."""
+        """The rows that ``chosen`` selects (a mask or indices)."""
         columns = {name: column.select(chosen) for name, column in self.columns.items()}
         rows = len(chosen)
         if chosen.dtype == bool:
@@ -128,7 +128,7 @@ class ColumnBatch:
     def apart(
         self, values: np.ndarray
     ) -> Iterator[tuple[int, ColumnBatch, np.ndarray]]:
-        """The rows of each value, and their indices. ``values`` has one value a row, usually the same."""
+        """The rows of each value, and their indices. ``values`` has a value for each row, usually the same for all."""
         if not len(values):
             return
         if (values == values[:1]).all():
@@ -157,7 +157,7 @@ class Tables(ABC):
 
     @abstractmethod
     def least(self, table: str, column: str, floor: int) -> int | None:
-        """The smallest number of a column that is at least ``floor``, None without one."""
+        """The smallest number of a column that is ``floor`` or more, None if there is none."""
 
     @abstractmethod
     def filled(self, table: str, columns: Sequence[str]) -> dict[str, int]:
@@ -181,7 +181,7 @@ class Tables(ABC):
 
     @contextmanager
     def reading(self, table: str) -> Iterator[None]:
-        """Catch an error of damage and note it in :attr:`damage`."""
+        """Catch an exception of a damaged file, and note it in :attr:`damage`."""
         try:
             yield
         except self.errors as error:

@@ -1,4 +1,4 @@
-"""Tables of Arrow and Parquet files: a folder with a file for each table, or one Arrow file with all of them.
+"""Tables of Arrow and Parquet files: a folder with a file for each table, or one Arrow file with all tables.
 
 Needs pyarrow.
 """
@@ -18,7 +18,7 @@ from .tables import BATCH, Kind, ReadColumn, Tables
 #: Endings of the files that may be tables.
 SUFFIXES = (".parquet", ".arrow", ".arrows", ".feather")
 
-#: The metadata key of a table's name in an Arrow file with many tables.
+#: The metadata key with the name of a table, in an Arrow file with many tables.
 _NAME = b"table_name"
 
 #: The first bytes of an Arrow stream, and of an Arrow file.
@@ -29,7 +29,7 @@ FILE = b"ARROW1"
 class ArrowTables(Tables):
     """The tables of a folder or file (see :class:`.tables.Tables`). Raises :class:`CutraceError` without pyarrow."""
 
-    # pyarrow raises errors of many types for a damaged file, OSError and ValueError among them.
+    # pyarrow raises exceptions of many types for a damaged file, such as OSError and ValueError.
     errors = (Exception,)
 
     def __init__(self, path: Path) -> None:
@@ -228,7 +228,7 @@ def _numbers(array: Any, target: Any, dtype: type) -> ReadColumn:
 
 
 def _whole(column: ReadColumn) -> ReadColumn:
-    """Integers that were written as floats with NaN for missing ones, as pandas does."""
+    """Integers that pandas wrote as floats, with NaN for missing integers."""
     null = column.null | np.isnan(column.values)
     right = (
         ~null

@@ -15,7 +15,7 @@ from .tables import BATCH, Kind, ReadColumn, Tables
 #: The first bytes of an SQLite database.
 MAGIC = b"SQLite format 3\x00"
 
-# Rows in a fetch: more would not stay in the processor's cache until they are columns.
+# Rows in a fetch. More rows would leave the processor's cache before they become columns.
 _FETCHED = 1 << 11
 
 
@@ -34,7 +34,7 @@ class SqliteTables(Tables):
             self._connection = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True
             )
-            # Allows reading files whose end is missing. The file stays read-only.
+            # Read files whose end is missing. The file stays read-only.
             self._connection.execute("PRAGMA writable_schema = ON")
             self._connection.text_factory = lambda data: data.decode("utf-8", "replace")
             #: The names of the tables, readable or not.
@@ -51,7 +51,7 @@ class SqliteTables(Tables):
                 self.names[name] = tuple(str(column[1]) for column in columns)
 
     def _listed(self) -> list[str]:
-        """The names of the tables up to a damage. Raises :class:`sqlite3.Error` when there are none."""
+        """The names of the tables before any damage. Raises :class:`sqlite3.Error` when there are none."""
         names: list[str] = []
         cursor = self._connection.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table'"
@@ -95,7 +95,7 @@ class SqliteTables(Tables):
     def _batches(
         self, table: str, columns: Mapping[str, Kind]
     ) -> Iterator[tuple[int, dict[str, ReadColumn]]]:
-        # With no column to read, select NULL, because the number of rows still counts.
+        # Select NULL if there is no column to read, because the number of rows is needed.
         selected = ", ".join(map(_quoted, columns)) or "NULL"
         query = f"SELECT {selected} FROM {_quoted(table)}"
         size = 0
@@ -151,7 +151,7 @@ def _quoted(name: object) -> str:
 
 
 def _fetched(cursor: sqlite3.Cursor) -> list[tuple[object, ...]]:
-    # The millions of tuples here form no cycles, and the collector would take a quarter of the time.
+    # The millions of tuples here form no cycles, and the garbage collector would take a quarter of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,7 @@
-"""The parts that importers of timelines share: processes and threads with ids of any type, strings, times, the account.
+"""The parts that importers of timelines share: processes and threads with ids of any type, strings, times, and the
+account.
 
-An :class:`ImportTimeline` takes rows whose strings are ids of the reader, and writes them with the string ids of each
-process.
+An :class:`ImportTimeline` takes rows with the reader's string ids, and writes them with the string ids of each process.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ..trace_events import NO_PROCESS
 from .base import Import, object_of, rows_of
 from .events import EventReader, Events, Flag
 
-#: The first id that cutrace assigns to processes and threads whose id in the file is not one of an operating system.
-#: Assigned ids fit into 31 bits, which some viewers need for threads.
+#: The first id that cutrace assigns to processes and threads whose id in the file is no id of an operating system.
+#: Assigned ids fit into 31 bits, because some viewers need this for threads.
 FIRST_MADE_UP = 2_000_000_000
 
-#: Row times must be above 0. If the first events of a file start before _EARLIEST (ns), all times are shifted by a
-#: multiple of _SHIFT. Times before _ABSURD are errors.
+#: The times of rows must be above 0. If the first events of a file start before _EARLIEST (ns), a multiple of _SHIFT is
+#: added to all times. Times before _ABSURD are errors.
 _EARLIEST = 10**9
 _SHIFT = 10**15
 _ABSURD = -(10**17)
@@ -55,7 +55,7 @@ class Outcome(IntEnum):
     BAD_DURATION = 3, "lost", "the duration is not a number"
     NEGATIVE = 4, "lost", "the duration is negative"
     RANGE = 5, "lost", "the time is beyond 64 bits"
-    # Recordings that start in the middle of a program have such ends.
+    # A recording that starts in the middle of a program has end events without begin events.
     NO_BEGIN = 6, "left", "an end without a begin"
     FULL = 7, "lost", "more functions than a capture can hold"
     NO_VALUES = 8, "lost", "no value is a number"
@@ -78,19 +78,20 @@ def sums(values: np.ndarray, groups: np.ndarray, count: int) -> list[int]:
 def match_begin_end(
     keys: np.ndarray, times: np.ndarray, begins: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Match begin and end events: an end event matches the last open begin event of its key.
+    """Match begin and end events. An end event matches the last open begin event of its key.
 
-    ``keys`` (a number, such as a thread), ``times`` and ``begins`` (bool) have one entry an event; events of the same
-    time keep their order. Returns indices: of the begin events, of the end event of each (-1 where there is none), and
-    of the end events without a begin event. The indices have no particular order.
+    ``keys`` (a number, such as a thread), ``times`` and ``begins`` (bool) have one entry for each event. Events of the
+    same time keep their order. Returns three arrays of indices: of the begin events, of the end event of each (-1 for
+    none), and of the end events without a begin event. The indices have no particular order.
     """
     order = np.lexsort((times, keys))
     steps = np.where(begins[order], 1, -1)
-    depth = np.cumsum(steps)  # earlier keys shift all depths of a key equally
+    # Events of earlier keys shift all depths of a key by the same number.
+    depth = np.cumsum(steps)
     keys = keys[order]
     level = np.where(begins[order], depth, depth + 1)
-    # Within one level of one key, begin and end events alternate: an end event that does not follow a begin event is
-    # the first.
+    # Begin and end events alternate in one level of a key. Only the first event can be an end event without a begin
+    # event.
     nested = np.lexsort((level, keys))
     order = order[nested]
     keys = keys[nested]
@@ -133,7 +134,7 @@ class ImportTimeline:
         self._distinct: dict[str, Keys] = {}
         #: The threads, by process and number, that have a name in the file.
         self.named_threads: set[tuple[int, int]] = set()
-        #: A time (of rows) near the start of the file; 0 when it has no times.
+        #: A time (of rows) near the start of the file; 0 if the file has no times.
         self.first = 0
         self._leftovers: dict[str, Counter[int]] = {}
         self._outcomes: dict[tuple[int, int, int], list[int]] = {}
@@ -231,7 +232,7 @@ class ImportTimeline:
     def by_text(
         self, ids: np.ndarray, make: Callable[[str], Any], kind: Any = np.int64
     ) -> np.ndarray:
-        """Apply ``make`` to each string, once for each distinct string; returns an array of type ``kind``."""
+        """Apply ``make`` to strings, once for each distinct string. Returns an array of type ``kind``."""
         which, inverse = np.unique(ids, return_inverse=True)
         made = np.empty(len(which), kind)
         for i, text in enumerate(self.reader.texts(which)):
@@ -268,7 +269,7 @@ class ImportTimeline:
         self.first = first + self._offset
 
     def starts(self, events: Events) -> tuple[Events, np.ndarray, np.ndarray]:
-        """The events with a usable time, their times as row times, and the outcomes of all events."""
+        """The events with a usable time, their times in rows, and the outcomes of all events."""
         outcome = np.zeros(len(events), np.uint8)
         earliest = 1 - self.offset
         latest = _LATEST - self.offset
@@ -286,8 +287,8 @@ class ImportTimeline:
     def spans(
         self, events: Events
     ) -> tuple[Events, np.ndarray, np.ndarray, np.ndarray]:
-        """The events with usable times, their starts and ends (0 without a duration) as row times, and the outcomes of
-        all events."""
+        """The events with usable times, their starts and ends in rows (an end is 0 without a duration), and the
+        outcomes of all events."""
         kept, start, outcome = self.starts(events)
         timed = (kept.flags & Flag.DURATION) > 0
         durations = np.where(timed, kept.durations, 0)
@@ -310,7 +311,7 @@ class ImportTimeline:
         self.put(table, processes, rows_of(table, len(processes), **fields))
 
     def add_once(self, table: str, processes: np.ndarray, **fields: Any) -> None:
-        """:meth:`add` for combinations of a process and fields that were not added before."""
+        """:meth:`add` rows for new combinations of a process and fields."""
         if not len(processes):
             return
         columns = {}
@@ -323,7 +324,7 @@ class ImportTimeline:
     def distinct(
         self, table: str, *columns: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Number the distinct combinations of column values from 0, across all calls for a table. Returns the number of
+        """Number the distinct combinations of column values from 0, over all calls for a table. Returns the number of
         each row, and the rows with new combinations."""
         keys = self._distinct.setdefault(table, Keys(len(columns)))
         return keys.ids([np.ascontiguousarray(column, np.int64) for column in columns])
@@ -441,7 +442,7 @@ class ImportTimeline:
                 self._write_made_up(index, process)
 
     def _write_made_up(self, index: int, process: _Process) -> None:
-        """Write the ids of threads that have assigned ids, and these ids as the names of threads without a name."""
+        """Write the file's ids of threads that have assigned ids. They become the names of threads without a name."""
         source_threads = {}
         threads = []
         names = []
@@ -457,7 +458,7 @@ class ImportTimeline:
 
 
 def _is_usual(id_: Any) -> bool:
-    """Whether an id of the file is one that processes and threads have."""
+    """Whether an id of the file can be an id of an operating system."""
     if not isinstance(id_, int):
         return False
     return 0 <= id_ < FIRST_MADE_UP

@@ -52,14 +52,14 @@ _KNOWN: tuple[tuple[bytes, str], ...] = (
     ),
     (b"[", "is JSON without trace events, which are objects with a phase (ph)"),
 )
-#: The same by a pattern.
+#: The same, by a pattern.
 _PATTERNS: tuple[tuple[re.Pattern[bytes], str], ...] = (
-    # A stack may begin with a bracket, as JSON does.
+    # A stack may start with a bracket, like JSON.
     (
         re.compile(rb"[^\n]*[^\s,] \d+\r?\n"),
         "has folded stacks, without times: open the trace that they were made from",
     ),
-    # Its first byte is white space, so it is not in the head.
+    # The file's first byte is white space, which the head lacks.
     (
         re.compile(rb".{1,7}\x12./(?:host|device):", re.DOTALL),
         "is a profile of XLA (xplane.pb): open the .trace.json.gz that JAX and TensorFlow write beside it",
@@ -81,7 +81,7 @@ _PATTERNS: tuple[tuple[re.Pattern[bytes], str], ...] = (
         'has sums of Proton or Hatchet, without a timeline: make a trace with proton.start(..., data="trace")',
     ),
 )
-# Bytes that text does not contain: control characters, and bytes that UTF-8 does not use.
+# Bytes that no text has: control characters, and bytes that UTF-8 does not use.
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f\xc0\xc1\xf5-\xff]")
 
 

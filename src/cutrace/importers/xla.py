@@ -19,10 +19,10 @@ from .events import EventReader, Events, Rule, Want, keys
 from .kineto import Kineto
 from .timeline import ImportTimeline, Outcome
 
-#: The argument that shows the kind of an event of a stream, the group of such events, and their kind in the account.
+#: For events of streams: the argument that identifies a kind, its group, and its name in the account.
 _KINDS = (
     ("kernel_details", "kernels", "kernel"),
-    ("theoretical_occupancy_pct", "kernels", "kernel"),  # older files hide the details
+    ("theoretical_occupancy_pct", "kernels", "kernel"),  # Older files hide the details.
     ("memcpy_details", "memcpys", "gpu_memcpy"),
     ("Memset_details", "memsets", "gpu_memset"),
     ("cuda_graph_exec_id", "graphs", "graph_launch"),
@@ -54,7 +54,7 @@ RULES = (
     *generic.RULES,
 )
 
-#: Groups of work that an operation of XLA may have launched.
+#: The groups of work that an operation of XLA can launch.
 _WORK = ("kernels", "memcpys", "memsets", "graphs")
 
 _PROCESS = re.compile(
@@ -99,7 +99,7 @@ class Xla(Kineto):
         self._stream_of: dict[Any, int] = {}
 
     def begin(self, batch: list[Events]) -> None:
-        """Learn the GPUs and streams, whose names are at the start of the file."""
+        """Find the GPUs and streams. Their names are at the start of the file."""
         for events in batch:
             if events.group == "metadata":
                 self._learn(events)
@@ -172,7 +172,7 @@ class Xla(Kineto):
         super().take(part)
 
     def _name_operations(self, events: Events) -> Events:
-        """Write a slice for the operation of XLA that each piece of work belongs to, with the work's other arguments.
+        """Write a slice for the operation of XLA of each piece of work. The slice has the other arguments of the work.
         Returns the events without these arguments."""
         names = self._timeline.by_text(events.arguments, self._operation)
         named = names > 0
@@ -257,7 +257,7 @@ class Xla(Kineto):
         return self._timeline.by_text(events.ids(argument), number)
 
     def _leave_metadata(self) -> None:
-        """Leave out the names of streams. The GPUs themselves are processes, for their other lines."""
+        """Leave out the names of streams. The GPUs are processes, because they have other lines, too."""
         kept = []
         for event in self.metadata:
             of_stream = (event.pid, event.tid) in self._stream_of
@@ -270,7 +270,7 @@ class Xla(Kineto):
 
 
 def _with_columns(events: Events, columns: dict[str, np.ndarray]) -> Events:
-    """The events with columns that have a value for each of them."""
+    """The events with added columns, which have a value for each event."""
     every = np.arange(len(events))
     added = dict(events.columns)
     for name, values in columns.items():
@@ -284,7 +284,7 @@ def _details(text: str) -> dict[str, str]:
 
 
 def _number(text: str) -> int:
-    """The number of "7" and "$$7", which marks it as a string; 0 for another string."""
+    """The number in "7" or in "$$7", which marks a string; 0 for another string."""
     digits = text.removeprefix("$$")
     if digits.isdecimal() and len(digits) < 19:
         return int(digits)
