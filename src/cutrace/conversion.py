@@ -62,7 +62,7 @@ def convert(
     :param ranges: with ``own`` NVTX ranges contain the work of their own thread only (docs/concepts.md).
     :param progress: called with the work done and the whole work, in any unit.
 
-    Memory does not grow with the capture. Raises :class:`CutraceError` when a source cannot be used or the
+    docs/formats.md says how memory grows. Raises :class:`CutraceError` when a source cannot be used or the
     destination cannot be written; nothing is then left at the destination.
     """
     check_destination(Path(destination), listed(source), format, table)
