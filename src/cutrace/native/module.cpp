@@ -18,7 +18,7 @@ void bind_levels(nb::module_&), bind_spreads(nb::module_&), bind_calls(nb::modul
 NB_MODULE(_native, m) {
   m.doc() = "Native helpers of cutrace: checksums, demangling, protobuf encoding from columns, columns from JSON and protobuf.";
   m.attr("VERSION") = CUTRACE_VERSION;
-  // Cached programs live until the interpreter ends; nanobind would report them as leaks.
+  // Cached programs live until the interpreter ends, and nanobind would report them as leaks.
   nb::set_leak_warnings(false);
   for (const auto bind : {cutrace::bind_common, cutrace::bind_keys, cutrace::bind_encoder,
                           cutrace::bind_lanes, cutrace::bind_submissions, cutrace::bind_events, cutrace::bind_perfetto,

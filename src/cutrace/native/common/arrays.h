@@ -32,7 +32,7 @@ class Array {
   T& operator[](std::size_t i) { return values_[i]; }
   const T& operator[](std::size_t i) const { return values_[i]; }
   std::size_t size() const { return size_; }
-  void shrink(std::size_t size) { size_ = size; }  // forgets the last values
+  void shrink(std::size_t size) { size_ = size; }  // drops the last values
   T* release() { return values_.release(); }
 
  private:

@@ -16,7 +16,7 @@ namespace cutrace {
 // adds new ones.
 class Blobs {
  public:
-  static constexpr std::size_t kRoom = 32;  // readable bytes after a piece
+  static constexpr std::size_t kRoom = 32;  // bytes after each piece that may be read
 
   std::uint32_t add(const void* piece, std::size_t size) {
     if (size + kRoom > free_) {
@@ -45,7 +45,7 @@ class Blobs {
     const std::uint8_t* begin = nullptr;
     std::size_t size = 0;
   };
-  // Entries are in parts, each twice as long as the one before.
+  // The entries are in parts. Each part is twice as long as the previous part.
   struct Position {
     std::size_t part, index;
   };

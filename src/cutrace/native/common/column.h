@@ -16,8 +16,8 @@ namespace cutrace {
 
 enum class Type : std::uint8_t { kU8, kU16, kU32, kU64, kI8, kI16, kI32, kI64, kF32, kF64, kNone };
 
-// Numbers of one type. A column of unsigned numbers also accepts signed numbers of the same size: functions use it where no number
-// is negative, or where sums wrap around.
+// Numbers of one type. A column of unsigned numbers also accepts signed numbers of the same size. Functions use this for numbers
+// that are never negative, and for sums that wrap around.
 template <typename T>
 struct Column {
   const std::uint8_t* data = nullptr;

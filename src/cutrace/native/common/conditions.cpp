@@ -87,7 +87,7 @@ bool matches(std::string_view pattern, std::string_view text) {
     } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
       ++p;
       ++t;
-    } else if (star != pattern.npos) {  // the last star takes one more character
+    } else if (star != pattern.npos) {  // let the last star match one more character
       p = star + 1;
       t = ++after_star;
     } else {

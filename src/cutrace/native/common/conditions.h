@@ -16,10 +16,10 @@ struct Condition {
   std::uint64_t limit = 0;  // nanoseconds, or bytes of memory
   double factor = 0;        // of the median
 };
-// nullopt for a string of another form.
+// Returns nullopt for a string of another form.
 std::optional<Condition> parse_condition(std::string_view text);
 
-// Whether `text` is `pattern`, in which * stands for any string and ? for any character.
+// Whether `text` matches `pattern`. In the pattern, * stands for any string and ? for any character.
 bool matches(std::string_view pattern, std::string_view text);
 
 }  // namespace cutrace

@@ -62,7 +62,8 @@ inline bool has_hardware() { return (getauxval(AT_HWCAP) & (1UL << 7)) != 0; }  
 // The instruction has a latency of three cycles and a throughput of one, so three parts of the data are processed at once.
 inline constexpr std::size_t kPart = 2048;
 
-// Tables that append kPart zero bytes to a checksum. The operation is linear, so one table for each of its bytes is enough.
+// Tables that append kPart zero bytes to a checksum. The operation is linear, so one table for each byte of the checksum is
+// enough.
 consteval std::array<std::array<std::uint32_t, 256>, 4> make_shift() {
   const auto step = make_tables()[0];
   std::array<std::array<std::uint32_t, 256>, 4> t{};

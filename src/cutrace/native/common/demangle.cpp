@@ -90,7 +90,7 @@ const T* as(const Node* node) {
   return node->getKind() == NodeKind<T>::Kind ? static_cast<const T*>(node) : nullptr;
 }
 template <>
-const TemplateParam* as(const Node* node) {  // the parser makes no node of this kind of LLVM's
+const TemplateParam* as(const Node* node) {  // the parser makes no LLVM node of this kind
   return node->getKind() == Node::KForwardTemplateReference ? static_cast<const TemplateParam*>(node) : nullptr;
 }
 
@@ -123,7 +123,7 @@ struct Parser : AbstractManglingParser<Parser, Arena> {
     return consumeIf('_') ? make<TemplateParam>(ordinal(number) - 1) : nullptr;
   }
 
-  // g++ writes "sr <type> <name>" where the ABI has "sr <name>+ E <name>".
+  // g++ writes "sr <type> <name>" in place of the ABI's "sr <name>+ E <name>".
   Node* parseUnresolvedName(bool global) {
     if (look() != 's' || look(1) != 'r') return Base::parseUnresolvedName(global);
     if (std::isdigit(look(2))) {
@@ -154,11 +154,11 @@ struct Parser : AbstractManglingParser<Parser, Arena> {
     if (consumeIf('s')) {
       entity = make<NameType>("string literal");
     } else {
-      // A local type has its own template parameters. A local function's also apply to its parameters.
+      // A local type has separate template parameters. The template parameters of a local function also apply to its parameters.
       std::optional<SaveTemplateParams> outer;
       if (state == nullptr) outer.emplace(this);
       if (consumeIf('d')) {
-        if (state != nullptr) state->CtorDtorConversion = true;  // as in GNU's output, these have no return type
+        if (state != nullptr) state->CtorDtorConversion = true;  // these have no return type in GNU's output
         function = make<LocalName>(function, text("{default arg#", ordinal(parseNumber()), "}"));
         if (!consumeIf('_')) return nullptr;
       }
@@ -169,7 +169,7 @@ struct Parser : AbstractManglingParser<Parser, Arena> {
     return make<LocalName>(function, entity);
   }
 
-  // GNU gives a constructor the last name before it.
+  // GNU names a constructor after the last name before it.
   Node* parseCtorDtorName(Node*& scope, NameState* state) {
     Node* last = last_;
     return Base::parseCtorDtorName(last == nullptr || as<SpecialSubstitution>(scope) ? scope : last, state);
@@ -190,7 +190,7 @@ struct Parser : AbstractManglingParser<Parser, Arena> {
   }
 
   Node* parseExprPrimary() {
-    // GNU prints the type of a null pointer without a value.
+    // For a null pointer, GNU prints the type without a value.
     if (consumeIf("LDnE")) return make<NameType>("std::nullptr_t");
     // LLVM has no literals of char8_t, char16_t and char32_t.
     if (look() != 'L' || look(1) != 'D' || look(2) == 'n') return Base::parseExprPrimary();
@@ -208,7 +208,7 @@ struct Parser : AbstractManglingParser<Parser, Arena> {
   }
 
   Node* parseSpecialName() {
-    // LLVM does not have these.
+    // LLVM lacks these encodings.
     const char* kind = consumeIf("GA")    ? "hidden alias for "
                        : consumeIf("GTt") ? "transaction clone for "
                        : consumeIf("GTn") ? "non-transaction clone for "
@@ -248,7 +248,7 @@ struct Parser : AbstractManglingParser<Parser, Arena> {
   std::size_t depth_ = 0;
 };
 
-// Prints nodes. LLVM's own printing is used where it agrees with GNU's.
+// Prints nodes. Uses LLVM's printing where it agrees with GNU's.
 class Printer final : public OutputBuffer {
  public:
   explicit Printer(std::size_t most) : most_(most) { put(" "); }  // back() always has a character to read
@@ -317,7 +317,7 @@ class Printer final : public OutputBuffer {
       if (i == 0 || getCurrentPosition() > begin) end = getCurrentPosition();
     }
     if (end == getCurrentPosition()) return;
-    // Empty packs at the end are dropped with their commas. GNU still treats the comma as the last character.
+    // Drops empty packs at the end with their commas. GNU still treats the comma as the last character.
     setCurrentPosition(end);
     erased_ = end;
   }
@@ -458,7 +458,7 @@ class Printer final : public OutputBuffer {
   template <typename Use>
   void collapsed(const ReferenceType& node, Use use) {
     node.match([&](const Node* to, ReferenceKind kind) {
-      // A reference to a parameter keeps the arguments of its first printing.
+      // A reference to a parameter keeps the template arguments that were current at its first printing.
       ScopedOverride<const Scope*> first(scope_);
       if (!lambda_ && as<TemplateParam>(to)) scope_ = first_scopes_.try_emplace(to, scope_).first->second;
       collapse(to, kind, use);

@@ -60,7 +60,7 @@ class Keys {
   std::size_t size() const { return numbers_.size(); }
 
  private:
-  static constexpr std::size_t kBatch = 256;  // rows whose keys are built at a time
+  static constexpr std::size_t kBatch = 256;  // number of keys that are built at a time
 
   // The first call determines the size of a key. Later calls need columns of the same sizes.
   void check_types(const std::vector<AnyColumn>& columns) {

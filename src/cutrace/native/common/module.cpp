@@ -55,7 +55,7 @@ void bind_common(nb::module_& m) {
   m.def("exceeds", &exceeds, nb::arg("column"), nb::arg("most"), nb::call_guard<nb::gil_scoped_release>(),
         "Whether any number of a column of unsigned integers is above ``most``.");
   m.def("any_outside", &any_outside, nb::arg("starts"), nb::arg("ends"), nb::arg("latest"),
-        nb::call_guard<nb::gil_scoped_release>(), "Whether not all rows have 0 < start <= end <= ``latest``.");
+        nb::call_guard<nb::gil_scoped_release>(), "Whether some rows do not have 0 < start <= end <= ``latest``.");
   m.def("demangle", &demangle, nb::arg("name"),
         "The C++ name of an Itanium-ABI mangled name. Returns any other name unchanged, and a name whose plain form would be\n"
         "too large.");

@@ -47,14 +47,14 @@ std::vector<std::string> named_folders(const std::string& uid) {
   const char* runtime = ::secure_getenv("XDG_RUNTIME_DIR");
   if (runtime != nullptr && *runtime == '/') folders.push_back(runtime);
   folders.push_back("/run/user/" + uid);
-  // Root could make its folder inside that of another user, and that user could then make none.
+  // Root could make its folder inside the folder of another user, and that user could then make no folder.
   std::erase_if(folders, [](const std::string& folder) { return !belongs_to_user(folder); });
   for (std::string& folder : folders) folder += "/cutrace";
   folders.push_back("/tmp/cutrace-" + uid);
   return folders;
 }
 
-// The folders with random names, which processes of this user or other users have made.
+// The existing folders with random names, of this user or other users.
 std::vector<std::string> random_folders(const std::string& prefix) {
   std::vector<std::string> folders;
   DIR* const entries = ::opendir("/tmp");

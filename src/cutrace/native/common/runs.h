@@ -1,4 +1,4 @@
-// Sorting of nearly sorted rows: rows of a capture come as a few long runs, or with swapped neighbours.
+// Sorting of nearly sorted rows. Rows of a capture come as a few long runs, or with swapped neighbours.
 #pragma once
 
 #include <algorithm>

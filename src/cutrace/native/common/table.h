@@ -1,5 +1,5 @@
-// The hash table of this module. Hashes depend on a random secret of the process, because keys come from files, and a
-// hostile file could choose keys that collide.
+// The hash table of this module. Hashes depend on a random secret of the process, because a hostile file could choose keys that
+// collide.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ inline std::uint64_t random_word() {
   try {
     std::random_device random;
     return std::uint64_t{random()} << 32 | random();
-  } catch (const std::exception&) {  // no random source: use the time and an address
+  } catch (const std::exception&) {  // without a random source, use the time and an address
     const auto now = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
     return now * 0x9E3779B97F4A7C15u ^ reinterpret_cast<std::uintptr_t>(&now);
   }
@@ -37,7 +37,8 @@ inline std::uint64_t fold(std::uint64_t a, std::uint64_t b) {
 
 inline std::uint64_t add(std::uint64_t hash, std::uint64_t word) { return fold(hash ^ word, kSecretFactor); }
 
-// Fold twice: one product maps an arithmetic progression of keys to another one, which uses few slots for some secrets.
+// Fold twice, because one product maps an arithmetic progression of keys to another progression. That uses few slots for some
+// secrets.
 inline std::uint64_t finish(std::uint64_t hash) { return fold(hash, 0x9E3779B97F4A7C15u); }
 
 template <typename T>
@@ -75,8 +76,8 @@ inline std::uint64_t hash_of(std::string_view text) {
   return finish(add(hash, last));
 }
 
-// Numbers keys from 0 in the order of their first appearance. The caller stores the keys: same(number) compares the
-// searched key with the key of this number.
+// Numbers keys from 0 in the order of their first appearance. The caller stores the keys. same(number) compares the searched key
+// with the stored key of this number.
 class Table {
  public:
   static constexpr std::uint32_t kNone = UINT32_MAX;
@@ -130,8 +131,8 @@ class Table {
   std::uint32_t size_ = 0;
 };
 
-// Values by key, created at the first access. Entries are in the order of their creation, so that results do not depend on
-// the secret. Creating an entry may move the others.
+// Values by key, created at the first access. Entries are in the order of their creation, so that results do not depend on the
+// secret. A new entry may move the others.
 template <typename Value>
 class Map {
  public:

@@ -17,7 +17,7 @@
 
 namespace cutrace {
 
-// Removes and returns the string before the first of `separators`; the separator is removed too.
+// Removes and returns the string before the first of `separators`. Also removes the separator.
 inline std::string_view next_word(std::string_view& text, std::string_view separators) {
   const std::size_t end = std::min(text.find_first_of(separators), text.size());
   const std::string_view word = text.substr(0, end);
@@ -38,7 +38,7 @@ inline bool read_double(std::string_view text, double& value) {
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   return status == std::errc() && end == text.data() + text.size();
 #else
-  // Apple's library has no from_chars for doubles. Other functions depend on the locale of the program.
+  // Apple's library has no from_chars for doubles, and other functions depend on the locale of the program.
   std::istringstream in{std::string{text}};
   in.imbue(std::locale::classic());
   return in >> value && in.peek() == std::istringstream::traits_type::eof();
@@ -61,8 +61,7 @@ inline std::size_t utf8_length(std::string_view text) {
   return byte(1) >= lowest && byte(1) <= highest ? size : 0;
 }
 
-// The string with U+FFFD for each invalid part; parts are those that Python's decoder replaces. Returns a view of `text` or of
-// `scratch`.
+// The string with U+FFFD for each invalid part, as Python's decoder divides parts. Returns a view of `text` or of `scratch`.
 inline std::string_view valid_utf8(std::string_view text, std::string& scratch) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   std::size_t at = 0;
@@ -74,7 +73,7 @@ inline std::string_view valid_utf8(std::string_view text, std::string& scratch) 
   if (valid().size() == text.size()) return text;
   scratch.assign(text, 0, at);
   while (at < text.size()) {
-    // The first bytes of a sequence that is cut off.
+    // The first bytes of a truncated sequence.
     const unsigned first = byte(at++);
     const std::size_t size = first < 0xC2 || first > 0xF4 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
     unsigned lowest = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
@@ -89,8 +88,8 @@ inline std::string_view valid_utf8(std::string_view text, std::string& scratch) 
   return scratch;
 }
 
-// Appends the shortest decimal number that is read as the same double, in the form of Python's repr; as JSON of Python for
-// numbers that are not finite.
+// Appends the shortest decimal number that reads as the same double, in the form of Python's repr. Infinities and NaN have the
+// form of Python's json.
 inline void append_double(double value, std::string& out) {
   if (std::isnan(value)) {
     out += "NaN";
@@ -124,7 +123,7 @@ inline void append_double(double value, std::string& out) {
     out += digits;
     return;
   }
-  // Write the digits without their point, then put the point or zeros where the exponent says.
+  // Write the digits without their point. The exponent then gives the place of the point or the zeros.
   if (digits[0] == '-') out += '-';
   std::string all;
   for (const char c : digits.substr(0, e))

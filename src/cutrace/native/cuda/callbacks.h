@@ -1,4 +1,4 @@
-// Which parts of the collector want which callbacks of CUPTI. A recording has one subscriber, which serves all of them.
+// Passes CUPTI's callbacks to the parts of the collector that watch them. A recording has one subscriber for all parts.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@ class CallbackHandler {
   ~CallbackHandler() = default;
 };
 
-// A table from a callback to its handlers, one bit each. It has no lock, because handlers watch and unwatch inside callbacks.
-// It is never destroyed, and handlers are only added, because CUPTI may call back until the process ends.
+// A table from callbacks to handlers, with one bit for each handler. It has no lock, because handlers watch and unwatch inside
+// callbacks. It is never destroyed, and handlers are only added, because CUPTI may call back until the process ends.
 class Callbacks {
  public:
   // Adds a handler once, before any recording. Handlers of one callback are called in the order in which they were added.
@@ -29,21 +29,21 @@ class Callbacks {
     if (bit_of(handler) == 0) handlers_[count_++] = &handler;
   }
 
-  // A recording has this subscriber from now on.
+  // Sets the subscriber of a new recording.
   void open(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber) {
     close();
     cupti_.store(&cupti);
     subscriber_.store(subscriber);
   }
-  // Calls no handler any more.
+  // Stops calling handlers.
   void close() {
     for (auto& domain : wanted_)
       for (auto& wanted : domain) wanted.store(0, std::memory_order_relaxed);
   }
 
   bool available() const { return cupti_.load() != nullptr && cupti_.load()->EnableCallback != nullptr; }
-  // False when CUPTI refuses the callback. The callback must be enabled on return, so each call asks CUPTI: another thread, or
-  // this thread for another handler, may be watching the callback and not have enabled it yet.
+  // False when CUPTI refuses the callback. The callback must be enabled on return, so each call asks CUPTI. Another thread, or
+  // this thread for another handler, may have set its bit and not yet enabled the callback.
   bool watch(const CallbackHandler& handler, CUpti_CallbackDomain domain, CUpti_CallbackId id) {
     std::atomic<Set>* const wanted = entry(domain, id);
     if (wanted == nullptr || !available()) return false;
@@ -58,7 +58,7 @@ class Callbacks {
     const Set before = wanted->fetch_and(~bit_of(handler));
     if ((before & ~bit_of(handler)) != 0 || before == 0) return;
     enable(false, domain, id);
-    // Another thread may have watched it since, and enabled it before it was disabled here.
+    // Another thread may have watched the callback meanwhile, and enabled it before it was disabled here.
     if (wanted->load() != 0) enable(true, domain, id);
   }
 

@@ -1,8 +1,8 @@
 // libcupti, loaded at run time, so that the collector works with the copy that the program uses.
 #pragma once
 
-// cupti_callbacks.h includes headers of the CUDA runtime that it does not use. Defining their include guards skips them, so
-// that a build does not need further packages.
+// cupti_callbacks.h includes headers of the CUDA runtime that it does not use. Their include guards are defined here, so that a
+// build does not need further packages.
 #define __DEVICE_TYPES_H__
 #define __DRIVER_TYPES_H__
 #define __SURFACE_TYPES_H__
@@ -35,15 +35,15 @@
   X(GetGraphNodeId) X(GetGraphExecId) X(GetDeviceId) X(PCSamplingEnable) X(PCSamplingDisable) X(PCSamplingGetData) X(PCSamplingGetNumStallReasons)   \
   X(PCSamplingGetStallReasons) X(PCSamplingSetConfigurationAttribute) X(PCSamplingStart) X(PCSamplingStop) X(Finalize)
 
-// The functions of CUPTI that take one of several subscribers. They came with 13.2 to 13.5. Their types are declared here,
-// because this also builds with older headers.
+// The functions of CUPTI for one of several subscribers. CUPTI 13.2 to 13.5 added them. Their types are declared here, so that
+// older headers are enough to build this.
 namespace cutrace::shared {
 
 // CUpti_SubscriberParams
 struct SubscriberParams {
   std::size_t size = sizeof(SubscriberParams);
   const char* name = nullptr;
-  char* other_name = nullptr;  // out: the name of the tool that holds CUPTI
+  char* other_name = nullptr;  // output: the name of the tool that holds CUPTI
   std::size_t other_size = 0;
   std::uint8_t allow_others = 0;
   std::uint8_t padding[7]{};
@@ -53,7 +53,7 @@ static_assert(sizeof(SubscriberParams) == 40);
 using Request = void(CUPTIAPI*)(std::uint8_t** buffer, std::size_t* size, std::size_t* records, void* info);
 using Complete = void(CUPTIAPI*)(std::uint8_t* buffer, std::size_t size, std::size_t valid, void* info);
 
-// Attributes of one subscriber. They replace functions that applied to all.
+// Attributes of one subscriber, in place of functions for all subscribers.
 inline constexpr auto kThreadIdType = static_cast<CUpti_ActivityAttribute>(21);
 inline constexpr auto kTimestampCallback = static_cast<CUpti_ActivityAttribute>(22);
 
@@ -103,20 +103,20 @@ struct CuptiLibrary {
   CUTRACE_CUPTI_OPTIONAL(CUTRACE_MEMBER)
 #undef CUTRACE_MEMBER
 
-  // The same functions of a CUPTI that serves several tools, and the subscriber to call them for. The subscriber is null while
-  // CUPTI serves one tool, the usual case.
+  // The functions of a CUPTI that serves several tools, and the subscriber to call them for. The subscriber is null while CUPTI
+  // serves one tool, the usual case.
   shared::Calls of_several;
   std::atomic<CUpti_SubscriberHandle> sharing{nullptr};
   // Whether records have wall-clock times, because CUPTI refused our timestamp callback.
   std::atomic<bool> on_realtime{false};
 
-  // The functions of both API domains from CUPTI, which may know more than the headers of this build. Empty when CUPTI
-  // cannot list them.
+  // The functions of both API domains. CUPTI lists them, because it may know more functions than the headers of this build. Empty
+  // when CUPTI cannot list them.
   const std::vector<ApiFunction>& api_functions() const { return api_functions_; }
   std::string_view api_function_name(CUpti_CallbackDomain domain, CUpti_CallbackId id) const;
   void list_api_functions();  // needs GetCallbackName
 
-  // `dump`: CUPTI also reports the existing devices, contexts and streams, where it can.
+  // `dump`: CUPTI also reports the existing devices, contexts and streams, as far as it can.
   CUptiResult enable(CUpti_ActivityKind kind, bool dump = false) const;
   CUptiResult disable(CUpti_ActivityKind kind) const {
     const CUpti_SubscriberHandle us = sharing.load();
@@ -139,20 +139,20 @@ struct CuptiLibrary {
     return call(of_several.ActivitySetAttribute, ActivitySetAttribute, attribute, size, value);
   }
 
-  // Whether this CUPTI can be finalised and starts anew at its next use. Only CUPTI 13.0 was tried.
+  // Whether this CUPTI can be finalised and starts anew at its next use. Only CUPTI 13.0 was tested.
   bool knows_finalize() const;
 
   std::uint32_t version = 0;  // CUPTI_API_VERSION of the loaded library
   std::string path;           // file it was loaded from
 
-  // Uses the copy that is already loaded, because two copies in one process break both. Otherwise loads `wanted`, or the soname if
+  // Uses a loaded copy, because two copies in one process break both. If no copy is loaded, loads `wanted`, or the soname if
   // `wanted` is empty. On failure returns false and a sentence in `error`.
   bool load(const std::string& wanted, std::string& error);
 
   std::string error_name(CUptiResult result) const;
 
  private:
-  // Calls the subscriber's own function, or else the function for all.
+  // Calls the function for one subscriber if there is one, or else the function for all.
   template <typename Own, typename All, typename... Arguments>
   CUptiResult call(Own own, All all, Arguments... arguments) const {
     if (const CUpti_SubscriberHandle us = sharing.load()) return own(us, arguments...);

@@ -15,8 +15,8 @@
 namespace cutrace {
 namespace {
 
-// X(member, name in the library, parameters). The header redefines some names by macro to newer variants; the library
-// exports each variant under its own name.
+// X(member, name in the library, parameters). Macros of the header redefine some names to newer variants. The library exports
+// each variant under a separate name.
 #define CUTRACE_DRIVER(X)                                                            \
   X(GetCount, "cuDeviceGetCount", (int*))                                            \
   X(GetAttribute, "cuDeviceGetAttribute", (int*, CUdevice_attribute, CUdevice))      \
@@ -59,7 +59,7 @@ constexpr std::pair<CUdevice_attribute, std::uint32_t DeviceInfo::*> kAttributes
 
 std::atomic<const Driver*> loaded_driver{nullptr};
 
-// Null until the program has loaded a driver, and when the driver lacks a function or memory is short.
+// Null until the program has loaded a driver. Also null when the driver lacks a function or memory is short.
 const Driver* driver() {
   if (const Driver* d = loaded_driver.load()) return d;
   void* const handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -164,7 +164,7 @@ PushedContext::PushedContext(void* context) {
 }
 PushedContext::~PushedContext() {
   CUcontext context = nullptr;
-  if (pushed_) driver()->Pop(&context);  // else it would be the program's context
+  if (pushed_) driver()->Pop(&context);  // without this, the program would keep the context
 }
 
 bool pointer_info(CUdeviceptr pointer, PointerInfo& info) {
@@ -223,7 +223,7 @@ bool pool_info(CUmemoryPool pool, PoolInfo& info) {
 bool graph_memory(std::uint32_t device, std::uint64_t& bytes) {
   const Driver* const d = loaded_driver.load();
   if (d == nullptr || d->GraphMemory == nullptr) return false;
-  const RelaxedCapture relaxed(*d);  // while the program captures a stream, a thread may ask for little
+  const RelaxedCapture relaxed(*d);  // in other modes, a stream capture forbids this call
   cuuint64_t kept = 0;
   if (d->GraphMemory(static_cast<CUdevice>(device), CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &kept) != CUDA_SUCCESS) return false;
   bytes = kept;

@@ -20,11 +20,12 @@ struct DeviceInfo {
 };
 
 bool driver_is_loaded();
-// The mangled name of a kernel, by either handle, and of the kernel of a graph's node. Null when the driver does not report it,
-// for nodes that are not kernels, and before driver_is_loaded() was called.
+// The mangled name of a kernel, by either handle or by a node of a graph. Null when the driver does not report it, for nodes of
+// other types, and before the first call of driver_is_loaded().
 const char* kernel_name_of(CUfunction function, CUkernel kernel);
 const char* kernel_name_of(CUgraphNode node);
-// The context of a stream, the current one for a default stream. Null when unknown, and before driver_is_loaded() was called.
+// The context of a stream, or the current context for a default stream. Null when unknown, and before the first call of
+// driver_is_loaded().
 CUcontext stream_context(CUstream stream);
 // Whether the program is capturing a stream.
 bool is_captured(CUstream stream);
@@ -32,14 +33,14 @@ bool is_captured(CUstream stream);
 void* current_context();
 // The UUID of a device as 32 hexadecimal digits; empty when the driver does not report it.
 std::string device_uuid(std::uint32_t device);
-// The existing contexts that can be found: primary ones, and the current one of the calling thread.
+// The existing contexts that can be found: primary contexts, and the current context of the calling thread.
 std::vector<CUcontext> known_contexts();
 // The device of the current context, 0 when there is none.
 std::uint32_t current_device();
-// What the driver knows of memory. These functions load nothing, so callbacks may call them once driver_is_loaded() was true.
+// The driver's knowledge of memory. These functions load nothing, so callbacks may call them once driver_is_loaded() was true.
 struct PointerInfo {
   CUmemoryPool pool = nullptr;  // null outside pools
-  std::uint64_t mapping = 0;    // the start of the mapping that it is in, 0 when unknown
+  std::uint64_t mapping = 0;    // the start of the mapping with this address, 0 when unknown
   std::uint64_t bytes = 0;      // of the allocation
   std::uint16_t device = 0;
   bool on_host = false;
@@ -48,8 +49,7 @@ struct PointerInfo {
 // False when the driver does not know the address.
 bool pointer_info(CUdeviceptr pointer, PointerInfo& info);
 bool is_default_pool(CUmemoryPool pool, std::uint32_t device);
-// The bytes that a pool has from the system, and the bytes in use; 0 when the driver does not report them. The pool must not be
-// destroyed.
+// The reserved bytes of a pool and its bytes in use; 0 when the driver does not report them. The pool must exist.
 struct PoolInfo {
   std::uint64_t reserved = 0;
   std::uint64_t used = 0;
@@ -74,9 +74,10 @@ class PushedContext {
 };
 // Waits for all work of a context. Skips it as synchronize_contexts() does, and then returns false.
 bool synchronize_context(void* context, const std::function<bool(CUcontext)>& may_wait);
-// Waits for all work of the devices' primary contexts and of `context`. Skips contexts that `may_wait` excludes or that have a
-// captured stream, and then returns false: a wait, by any thread and in any mode, would invalidate the capture. The driver
-// knows only captures of blocking streams (streams that wait for the default stream). Call it from a thread that may block.
+// Waits for all work of the devices' primary contexts and of `context`. Skips contexts that `may_wait` excludes and contexts with
+// a captured stream, and then returns false. A wait, by any thread and in any mode, would invalidate the capture. The driver
+// knows only captures of blocking streams (streams that wait for the default stream). Call this function from a thread that may
+// block.
 bool synchronize_contexts(void* context, const std::function<bool(CUcontext)>& may_wait);
 // Empty until the program has initialised CUDA.
 std::vector<DeviceInfo> device_info();

@@ -11,7 +11,7 @@ bool ElfFile::read_header() {
   if (!get(0, header_) || std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0) return false;
   if (header_.e_ident[EI_CLASS] != ELFCLASS64 || header_.e_ident[EI_DATA] != ELFDATA2LSB) return false;
   if (header_.e_shentsize != sizeof first || !get(header_.e_shoff, first)) return false;
-  // Numbers that need more than 16 bits are in the first section.
+  // The first section has the numbers that need more than 16 bits.
   const std::uint64_t count = header_.e_shnum != 0 ? header_.e_shnum : first.sh_size;
   const std::uint32_t names = header_.e_shstrndx != SHN_XINDEX ? header_.e_shstrndx : first.sh_link;
   if (count > file_.size() / sizeof first || names >= count || !inside(header_.e_shoff, count * sizeof first)) return false;

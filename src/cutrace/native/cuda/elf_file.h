@@ -1,7 +1,7 @@
 // The sections and symbols of an ELF file in memory, such as a module's machine code.
 //
-// The file comes from the program, so each offset is checked. Nothing is allocated: callbacks use it while the driver loads
-// modules.
+// The file comes from the program, so each offset is checked. The class allocates no memory, because callbacks use it while the
+// driver loads modules.
 #pragma once
 
 #include <elf.h>
@@ -17,7 +17,7 @@ class ElfFile {
  public:
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
-  // A file that cannot be read has no sections and no symbols.
+  // An unreadable file has no sections and no symbols.
   ElfFile(const void* file, std::size_t size);
 
   const Elf64_Ehdr& header() const { return header_; }
@@ -28,19 +28,19 @@ class ElfFile {
   std::string_view name_of(const Elf64_Shdr& section) const;
   bool has_name(const Elf64_Shdr& section, std::string_view name) const;
   std::uint32_t section_names() const { return section_names_; }
-  // Empty when it has no bytes in the file.
+  // The bytes of a section. Empty when the file has no bytes of it.
   std::string_view contents(const Elf64_Shdr& section) const;
-  // False when it has bytes that are not in the file.
+  // False when a part of the section is outside the file.
   bool is_complete(const Elf64_Shdr& section) const;
 
   std::uint32_t symbol_count() const { return symbol_count_; }
   // The section with the names of symbols, kNone when there is none.
   std::uint32_t symbol_names() const { return symbol_names_; }
   bool symbol(std::uint32_t index, Elf64_Sym& symbol) const;
-  // The section that a symbol is in, kNone for none.
+  // The section of a symbol, kNone for none.
   std::uint32_t section_of(std::uint32_t index, const Elf64_Sym& symbol) const;
 
-  // False when the value is not in the file.
+  // False when the value is outside the file.
   template <typename Value>
   bool get(std::uint64_t offset, Value& value) const {
     if (!inside(offset, sizeof value)) return false;
@@ -58,7 +58,7 @@ class ElfFile {
   std::uint32_t section_count_ = 0;
   std::uint32_t section_names_ = kNone;
   Elf64_Shdr symbols_{};
-  Elf64_Shdr long_indexes_{};  // of symbols in sections whose index has more than 16 bits
+  Elf64_Shdr long_indexes_{};  // section indices of symbols with more than 16 bits
   std::uint32_t symbol_count_ = 0;
   std::uint32_t symbol_names_ = kNone;
 };

@@ -25,7 +25,7 @@ void StreamCaptures::watch(const CallbackHandler& handler, Callbacks& callbacks)
     incomplete_ = false;
   }
   if (!callbacks.available()) return;
-  driver_is_loaded();  // loads it for stream_context()
+  driver_is_loaded();  // stream_context() needs the loaded driver
   for (const CaptureCall& call : calls_) callbacks.watch(handler, call.domain, call.id);
 }
 
@@ -40,12 +40,12 @@ void StreamCaptures::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId i
   // A CUresult or a cudaError_t.
   const int status =
       enters || callback.functionReturnValue == nullptr ? 0 : *static_cast<const int*>(callback.functionReturnValue);
-  // Before the lock: the driver may block.
+  // Asks the driver before it takes the lock, because the driver may block.
   const CUcontext context = enters && call->effect == Effect::begin ? stream_context(stream) : nullptr;
   const std::lock_guard lock(mutex_);
   switch (call->effect) {
     case Effect::begin:
-      // At the entry of the call, so that no wait starts in between.
+      // Adds the capture at the entry of the call, so that no wait starts in between.
       if (enters) {
         try {
           captures_.push_back({stream, context});
@@ -59,7 +59,7 @@ void StreamCaptures::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId i
     case Effect::end:
       // A failed call has ended an invalid capture too, unless it came from the wrong thread.
       if (!enters && status != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
-        remove(stream, stream != CU_STREAM_PER_THREAD);  // this handle means a different stream in each thread
+        remove(stream, stream != CU_STREAM_PER_THREAD);  // this handle means another stream in each thread
       return;
     case Effect::destroy:
       if (enters) remove(stream, true);

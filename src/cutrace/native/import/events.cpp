@@ -40,7 +40,7 @@ void Texts::store(std::string_view text) {
 
 // EventScanner
 
-// For each key, by its id, the columns that it may go to.
+// The possible columns of each key, by its id.
 static void add_columns(const std::vector<WantedKey>& wanted, Texts& keys, std::vector<std::vector<std::uint32_t>>& columns) {
   for (std::uint32_t i = 0; i < wanted.size(); ++i) {
     const std::uint32_t number = keys.id(wanted[i].key);
@@ -149,16 +149,16 @@ void EventScanner::end(Ended how) {
   state_ = State::kEnd;
 }
 
-// The value at begin_ is incomplete. True when it is given up.
+// Handles an incomplete value at begin_. True when the value is given up.
 bool EventScanner::unfinished(bool final) {
   const std::size_t size = size_ - begin_;
   if (final || size > largest_) return true;
-  // Wait for twice as many bytes, so that all attempts together cost about as much as the last one.
+  // Wait for twice as many bytes. So all attempts together cost about as much as the last attempt.
   next_try_ = std::min(size * 2, largest_ + 1);
   return false;
 }
 
-// The value at begin_ cannot be read. False when more bytes may help.
+// Handles an unreadable value at begin_. False when more bytes may help.
 bool EventScanner::failed(Read read, bool final, Ended inside) {
   if (read == Read::kMore && !unfinished(final)) return false;
   if (read == Read::kMore && final) {
@@ -192,7 +192,7 @@ bool EventScanner::start(bool final) {
   return true;
 }
 
-// The value is closed. Another one may follow: Proton writes an object with events for each stream.
+// The value is closed. Another value may follow, because Proton writes an object with events for each stream.
 bool EventScanner::closed() {
   ++begin_;
   ended_ = Ended::kWhole;

@@ -1,12 +1,12 @@
 // Trace events of JSON files, as columns.
 //
-// A trace is an array of events, or an object with one under "traceEvents", or several of these in a row. An EventScanner reads
-// its bytes in pieces of any size. It knows the keys of all events (ph, cat, name, pid, tid, ts, dur, args); rules name further
-// keys and their types. Strings become ids, the threads of events become indices, times become nanoseconds. Other keys and
-// arguments stay as the JSON of an object, so nothing is lost.
+// A trace is an array of events, or an object with such an array under "traceEvents", or several of these in a row. An
+// EventScanner reads its bytes in pieces of any size. It knows the keys of all events (ph, cat, name, pid, tid, ts, dur, args);
+// rules name further keys and their types. Strings become ids, the threads of events become indices, times become nanoseconds.
+// Other keys and arguments are kept as the JSON of an object, so nothing is lost.
 //
-// An unreadable event is counted by reason, and scanning goes on at the next event. Memory is bounded by the largest event
-// (kLargest at most), the strings, and the events not yet taken. No Python here.
+// An unreadable event is counted by reason, and scanning continues at the next event. Memory depends on the largest event
+// (kLargest at most), the strings, and the events not yet taken. This file uses no Python.
 #pragma once
 
 #include <array>
@@ -49,7 +49,7 @@ class Texts {
   std::size_t page_size_ = 0, page_used_ = 0;
 };
 
-// The type of a wanted value. A value of another type stays with the other keys or arguments.
+// The type of a wanted value. A value of another type is kept with the other keys or arguments.
 enum class Wanted : std::uint8_t {
   kInteger,  // a 64-bit integer
   kNumber,   // a number as double
@@ -72,16 +72,16 @@ struct Rule {
   bool numbers = false;
 };
 
-// Values of some rows: the rows, and the bits of the wanted values.
+// Wanted values of some rows: the rows, and the bits of the values.
 struct Sparse {
   std::vector<std::uint32_t> rows;
   std::vector<std::uint64_t> values;
 };
 
-// Properties of an event.
+// Flags of an event.
 enum Flags : std::uint8_t {
   kHasTime = 1, kHasDuration = 2,   // present and valid
-  kBadTime = 4, kBadDuration = 8,   // present, but not a number or beyond 64 bits of nanoseconds
+  kBadTime = 4, kBadDuration = 8,   // present, but no number, or beyond 64 bits of nanoseconds
   kHasName = 16, kHasCategory = 32,
 };
 
@@ -140,8 +140,8 @@ class EventScanner {
   void feed(const char* data, std::size_t size);
   void finish();
 
-  // Adds an event that another reader has read, with its arguments and other keys as a JSON object without spaces, empty
-  // for none. Not together with feed().
+  // Adds an event of another reader. Its arguments and other keys are a JSON object without spaces, empty for none. A scanner
+  // gets its events either from this function or from feed().
   void add(const EventFields& fields, std::string_view json);
 
   // The events since the last call: one group for each rule, then one for all other events.
@@ -151,7 +151,7 @@ class EventScanner {
   const Texts& texts() const { return texts_; }
   std::uint32_t text_id(std::string_view text) { return texts_.id(text); }
   const std::vector<ThreadId>& threads() const { return threads_; }
-  // Other keys of the outer object with the JSON of their values; empty for a value that is too large.
+  // Other keys of the outer object with the JSON of their values. The JSON is empty for a value that is too large.
   const std::vector<std::pair<std::string, std::string>>& others() const { return others_; }
   bool has_array() const { return has_array_; }
   const std::array<std::uint64_t, static_cast<std::size_t>(Problem::kCount)>& problems() const { return problems_; }
@@ -174,14 +174,15 @@ class EventScanner {
     bool numbers;
     std::vector<WantedKey> arguments;
     Texts keys;                                       // of the arguments
-    std::vector<std::vector<std::uint32_t>> columns;  // for each key, its indices in `arguments`, in the order to try them
+    std::vector<std::vector<std::uint32_t>> columns;  // for each key, the order in which its indices in `arguments` are tried
   };
 
   // The event that is being read.
   struct OpenEvent : EventFields {
     bool has_arguments = false;
-    const char* arguments = nullptr;  // their position, until the group is known: it determines which are wanted
-    bool took_arguments = false;      // whether some of them are wanted
+    // position of the arguments until the group is known, because the group determines the wanted arguments
+    const char* arguments = nullptr;
+    bool took_arguments = false;      // whether some arguments are wanted
   };
 
   void run(bool final);
@@ -224,7 +225,7 @@ class EventScanner {
   std::vector<WantedKey> wanted_keys_;
   std::vector<std::vector<std::uint32_t>> key_columns_;
   std::vector<GroupRule> rules_;
-  Map<std::pair<bool, std::vector<std::uint32_t>>> matching_;  // whether computed, and rules by phase and category
+  Map<std::pair<bool, std::vector<std::uint32_t>>> matching_;  // whether it is computed, and the rules by phase and category
   std::string wrap_;
   std::size_t largest_;
 
@@ -235,7 +236,7 @@ class EventScanner {
   std::uint32_t last_thread_ = 0;
 
   OpenEvent event_;
-  std::size_t group_ = 0;  // of the event, once its arguments are read
+  std::size_t group_ = 0;  // group of the event, known once its arguments are read
   std::vector<std::pair<std::uint32_t, std::uint64_t>> values_;   // wanted values: columns and bits
   std::vector<std::pair<std::uint32_t, double>> number_values_;   // arguments that are numbers: ids of keys and values
   std::string rest_, extra_;                                      // JSON of the other arguments and of the other keys

@@ -77,8 +77,8 @@ void bind_events(nb::module_& m) {
              for (Group& group : self.take()) out.append(group_to_python(std::move(group)));
              return out;
            },
-           "The events since the last call: (phases, flags, times, durations, threads, names, categories, arguments,\n"
-           "columns as (rows, bits), numbers as (rows, keys, values)) for each rule's group, then for all other events.")
+           "The events since the last call, for the group of each rule, then for all other events: (phases, flags, times,\n"
+           "durations, threads, names, categories, arguments, columns as (rows, bits), numbers as (rows, keys, values)).")
       .def("texts",
            [](const EventScanner& self, const AnyColumn& ids) {
              nb::list out;
@@ -88,10 +88,10 @@ void bind_events(nb::module_& m) {
              }
              return out;
            },
-           nb::arg("ids"), "The texts with these ids, as UTF-8.")
+           nb::arg("ids"), "The strings with these ids, as UTF-8.")
       .def("text_id",
            [](EventScanner& self, nb::bytes text) { return self.text_id({text.c_str(), text.size()}); },
-           nb::arg("text"), "The id of any text (UTF-8), which need not be in the file.")
+           nb::arg("text"), "The id of any string (UTF-8), also of strings that are not in the file.")
       .def("threads",
            [](const EventScanner& self, std::size_t first) {
              nb::list out;
@@ -101,7 +101,7 @@ void bind_events(nb::module_& m) {
              }
              return out;
            },
-           nb::arg("first") = 0, "(pid, tid) of the threads from `first` on: int, bytes, or None where an event has none.")
+           nb::arg("first") = 0, "(pid, tid) of the threads from `first` on: int, bytes, or None for an event without one.")
       .def_prop_ro("pending", &EventScanner::pending, "The number of events that take() would return.")
       .def_prop_ro("others",
                    [](const EventScanner& self) {
@@ -109,7 +109,8 @@ void bind_events(nb::module_& m) {
                      for (const auto& [key, value] : self.others()) out.append(nb::make_tuple(to_bytes(key), to_bytes(value)));
                      return out;
                    },
-                   "Other keys of the outer object with the JSON text of their values, empty for one that is too large.")
+                   "Other keys of the outer object with the JSON of their values. The JSON is empty for a value that is too\n"
+                   "large.")
       .def_prop_ro("has_array", &EventScanner::has_array, "Whether the file has an array of events.")
       .def_prop_ro("problems",
                    [](const EventScanner& self) {
@@ -119,7 +120,8 @@ void bind_events(nb::module_& m) {
                    },
                    "The number of unreadable events, by reason.")
       .def_prop_ro("ended", [](const EventScanner& self) { return kEnds[static_cast<std::size_t>(self.ended())]; },
-                   "Where the file ended: whole, or inside the array, an event, the object or damage; nothing if it is not JSON.")
+                   "Where the file ended: whole, or inside the array, an event, the object or damage. Nothing if the file is not\n"
+                   "JSON.")
       .def_prop_ro("understood", &EventScanner::understood, "Bytes up to the end of the last event that was read.")
       .def_prop_ro("bytes", &EventScanner::bytes, "The number of fed bytes.");
 }

@@ -11,14 +11,14 @@ namespace {
 constexpr std::uint64_t kOnes = 0x0101010101010101u, kHighs = 0x8080808080808080u;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// Sets the high bit of bytes in an eight-byte word that are quotes, backslashes, control characters or not ASCII. The first
-// such byte is always marked, later ones may not be. The first byte is the lowest.
+// Marks bytes in an eight-byte word that are quotes, backslashes, control characters or not ASCII, by their high bit. The first
+// such byte is always marked, later ones perhaps not. The first byte is the lowest.
 std::uint64_t special(std::uint64_t word) {
   const auto zeros = [](std::uint64_t v) { return (v - kOnes) & ~v; };
   return (zeros(word ^ (kOnes * '"')) | zeros(word ^ (kOnes * '\\')) | ((word - kOnes * 0x20) & ~word) | word) & kHighs;
 }
 
-// The first byte from p on that cannot be copied unchanged. The padding after the input ends the search.
+// The first byte from p on that must not be copied unchanged. The padding after the input ends the search.
 const char* plain(const char* p) {
   for (;;) {
     std::uint64_t word;
@@ -79,8 +79,8 @@ std::int32_t hex4(const char* p) {
   return value;
 }
 
-// The character of the escape at p, after its backslash; `size` is its length without the backslash. An invalid escape gives
-// the backslash and size 0, half a surrogate pair gives U+FFFD.
+// The character of an escape. p is after the backslash, and `size` is the length without the backslash. An invalid escape gives a
+// backslash and size 0, half a surrogate pair gives U+FFFD.
 std::uint32_t escape(const char* p, std::size_t& size) {
   size = 1;
   switch (*p) {
@@ -147,7 +147,7 @@ Read each(const char*& p, const char* end, Run&& run, One&& one) {
       return Read::kOk;
     }
     if (c == '\\') {
-      // An escape has at most eleven characters, and the longer padding has no digits.
+      // An escape has at most eleven characters. The padding is longer and has no digits.
       if (at + 1 >= end) return Read::kMore;
       std::size_t size;
       const std::uint32_t code = escape(at + 1, size);
@@ -209,7 +209,7 @@ template <bool kKeep>
 Read pass(const char*& p, const char* end, std::string* out) {
   char closers[kDeepest];
   std::size_t depth = 0;
-  bool comma = false, after = false;  // after a comma; after a value, where a comma or the end may follow
+  bool comma = false, after = false;  // after a comma; after a value, before a comma or the end
   const char* at = p;
   const auto string = [&] {
     ++at;
@@ -280,7 +280,7 @@ bool decimal(std::string_view text, int power, bool exact, std::int64_t& value) 
   const char* const end = p + text.size();
   const auto sign = [&] { return p < end && (*p == '-' || *p == '+') && *p++ == '-'; };
   const bool negative = sign();
-  unsigned __int128 digits = 0;  // as many as fit, more than 64 bits hold
+  unsigned __int128 digits = 0;  // bounded, but enough for numbers beyond 64 bits
   std::int64_t exponent = power;
   bool any = false, point = false, more = false;
   for (; p < end && (in(*p, '0', '9') || (*p == '.' && !point)); ++p) {
@@ -319,7 +319,7 @@ bool decimal(std::string_view text, int power, bool exact, std::int64_t& value) 
   return true;
 }
 
-// The same for common words: digits, an optional sign, and up to `places` decimals.
+// A faster version for common words: digits, an optional sign, and up to `places` decimals.
 bool usual(std::string_view text, bool sign, int places, std::int64_t& value) {
   if (text.size() > 18) return false;
   const char* p = text.data();
@@ -387,7 +387,7 @@ Read skip_value(const char*& p, const char* end) { return pass<false>(p, end, nu
 
 void append_quoted(std::string_view text, std::string& out) {
   out += '"';
-  std::size_t from = 0;  // what is not yet copied
+  std::size_t from = 0;  // the part that is not yet copied
   for (std::size_t at = 0; at < text.size(); ++at) {
     const auto byte = static_cast<unsigned char>(text[at]);
     if (byte >= 0x20 && byte != '"' && byte != '\\') continue;

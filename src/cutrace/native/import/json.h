@@ -13,7 +13,7 @@ namespace cutrace::json {
 
 inline constexpr std::size_t kPadding = 16;
 
-// Values nested deeper are refused.
+// The limit on nested values. Deeper ones are refused.
 inline constexpr std::size_t kDeepest = 256;
 
 enum class Read : std::uint8_t {
@@ -36,12 +36,12 @@ std::string_view word(const char* p);
 // Whether a word is a JSON number.
 bool is_number(std::string_view word);
 
-// Reads the string at p, after its opening quote: resolves escapes and replaces invalid UTF-8. The result is a view of the
-// input if possible, else of `scratch`. p moves past the closing quote; it stays unless the result is kOk.
+// Reads the string at p, after its opening quote. Resolves escapes and replaces invalid UTF-8. The result is a view of the input
+// if possible, else of `scratch`. If the result is kOk, p moves past the closing quote.
 Read read_string(const char*& p, const char* end, std::string& scratch, std::string_view& text);
 
-// Appends the value at p to `out` as valid JSON without spaces; NaN and other invalid words become strings. p moves past the
-// value. Unless the result is kOk, p stays and `out` has a part of the value.
+// Appends the value at p to `out` as valid JSON without spaces; NaN and other invalid words become strings. If the result is kOk,
+// p moves past the value. Otherwise p stays and `out` has a part of the value.
 Read copy_value(const char*& p, const char* end, std::string& out);
 
 // Skips the value at p.

@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kBoottime = 6, kRealtime = 1, kFirstOfSequence = 64;
 enum EventType : std::uint64_t { kSliceBegin = 1, kSliceEnd, kInstantEvent, kCounterValue };
 
-// The most nested tracks and arguments, and the most events that wait for a descriptor. JSON has the same limit.
+// The limits on nested tracks and arguments, and on events that wait for a descriptor. JSON has the same limit.
 constexpr unsigned kDeepestTrack = 64, kDeepestArgument = json::kDeepest;
 constexpr std::size_t kMostWaiting = 1024;
 
@@ -38,7 +38,7 @@ constexpr std::pair<std::string_view, std::string_view> kKineto[] = {
     {"device id", "device"}, {"context id", "context"}, {"stream id", "stream"},
     {"stream_id", "stream"}};
 
-// Numbers among the extra data of GPU work, all of which are strings.
+// The numbers in the extra data of GPU work. The trace has them as strings.
 constexpr std::string_view kNumbers[] = {"device", "context", "stream", "correlation", "priority", "graph id",
                                          "graph node id", "bytes", "value", "queued", "channel", "channel_type",
                                          "memory kind"};
@@ -49,7 +49,7 @@ constexpr std::uint64_t kOverheadProcess = 0x7FFFFFFF;
 // The bits of a PerfettoReader::Left.
 constexpr unsigned kLeftBits = 3;
 
-// Events of GPU work that others may wait for.
+// Limit on events of GPU work that other events may wait for.
 constexpr std::size_t kMostStages = std::size_t{1} << 20;
 
 std::string_view kineto(std::string_view name) {
@@ -62,7 +62,7 @@ bool whole(std::string_view text, std::int64_t& out) {
   return !text.empty() && text.find_first_not_of("-0123456789") == text.npos && json::integer(text, out);
 }
 
-// The unit of a GPU counter, "" for one that is not known.
+// The unit of a GPU counter, "" for an unknown unit.
 std::string_view unit_of(std::uint64_t numerator, bool is_rate) {
   if (is_rate) return "";
   switch (numerator) {
@@ -172,7 +172,7 @@ bool PerfettoReader::begins(std::string_view head) {
       const std::string_view packet(p, std::min<std::uint64_t>(size, static_cast<std::size_t>(end - p)));
       for (const std::string_view group : kGroups)
         if (packet.starts_with(group)) return true;
-      // A text file can start with the same byte, a line break. So a field that any packet can have is not enough.
+      // A text file can start with the same byte, a line break. So require a field that text does not imitate.
       bool sure = false;
       for (Fields field(packet); field.next();)
         sure |= field.number == trusted_packet_sequence_id || field.number == compressed_packets ||
@@ -361,7 +361,8 @@ void PerfettoReader::gpu_info_names(std::string_view data) {
   devices_ = std::move(names);
 }
 
-// The first of a track and its parents whose descriptor has not arrived. 0 if all have arrived: the track's process is then known.
+// The first of a track and its parents without a descriptor. 0 if all descriptors have arrived, and then the track's process is
+// known.
 std::uint64_t PerfettoReader::missing(std::uint64_t uuid, unsigned depth) {
   if (uuid == 0) return 0;
   const std::uint32_t index = tracks_.find_index(uuid);
@@ -376,7 +377,7 @@ std::uint64_t PerfettoReader::missing(std::uint64_t uuid, unsigned depth) {
   return 0;
 }
 
-// Adds the events that wait for a descriptor. The descriptor is read, or will not come.
+// Adds the events that waited for a descriptor, after it was read or at the end of the trace.
 void PerfettoReader::release(std::size_t waiting) {
   tracks_[waiting_.entries()[waiting].first].described = true;
   const std::vector<Waiting> events = std::exchange(waiting_.at(waiting), {});
@@ -405,7 +406,7 @@ void PerfettoReader::snapshot(Sequence& sequence, std::string_view data) {
     clocks.push_back({clock.number(clock_id), clock.number(timestamp), clock.number(is_incremental) != 0,
                       std::max<std::uint64_t>(clock.number(unit_multiplier_ns), 1)});
   }
-  // BOOTTIME, or else the first clock that is not of the sequence. The last time of a clock counts.
+  // BOOTTIME, or else the first clock that does not belong to the sequence. The last time of a clock counts.
   const auto last = [&](std::uint64_t id) {
     return std::find_if(clocks.rbegin(), clocks.rend(), [&](const Read& clock) { return clock.id == id; });
   };
@@ -424,7 +425,7 @@ void PerfettoReader::snapshot(Sequence& sequence, std::string_view data) {
   }
 }
 
-// The time of a packet on BOOTTIME (ns), none if its clock is unknown.
+// The time of a packet on BOOTTIME (ns), nullopt for an unknown clock.
 std::optional<Wide> PerfettoReader::time_of(Sequence& sequence, std::uint64_t time, std::uint64_t clock) {
   if (clock == 0) clock = sequence.clock;
   if (clock < kFirstOfSequence) return static_cast<Wide>(time) + clocks_[clock];
@@ -496,7 +497,7 @@ void PerfettoReader::take_track_event(std::uint64_t sequence_id, Wide time, std:
   if (old_times) return lose(kTrackEvents, "their times have a form of before 2020");
   if (has_counters) further_counters(sequence_id, time, data);
   Track& track = tracks_[track_id];
-  // The ends of slices have no category, so the track is remembered.
+  // The ends of slices have no category, so the reader notes the track.
   track.derived |= computed;
   if (track.derived) {
     if (kind != kSliceEnd) leave(Left::kComputed);
@@ -511,7 +512,7 @@ void PerfettoReader::take_track_event(std::uint64_t sequence_id, Wide time, std:
   event.category = category_count == 1 ? one_category : text_id(all_categories);
   event.thread = {number_id(track.process), track.thread};
   const Arguments arguments = has_annotations ? annotations(sequence, data) : nullptr;
-  // A correlation id says the same as the ids of the work that the call launched.
+  // Skip the correlation id, because the ids of the call's work have the same information.
   if (launches && !has_argument(arguments, "correlation")) leave(Left::kTrackEvent, gpu_correlation);
   if (event.category == 0 && has_argument(arguments, "cuda_sync_kind")) event.category = text_id("cuda_sync");
   if (event.category == 0 && track.process == kOverheadProcess) {
@@ -545,9 +546,9 @@ void PerfettoReader::take_track_event(std::uint64_t sequence_id, Wide time, std:
   if (has_flows) flows(track, time, data);
 }
 
-// Pairs the waiting ends of a track with its begins. Most writers end the latest begin first. In a group, ends have the order of
-// the begins. If some ends of a group are missing, no end says which begin it belongs to, unless the trace was cut off here. In
-// traces of other writers, slices form a group if ends would otherwise precede their begins.
+// Pairs the waiting ends of a track with its starts. Most writers end the latest slice first. In a group, ends have the order of
+// the starts. If some ends of a group are missing, the others cannot be paired, unless the trace ends here. In traces of other
+// writers, slices form a group if ends would otherwise precede their starts.
 void PerfettoReader::pair_slices(Track& track, bool is_last) {
   const std::vector<End>& ends = track.ends;
   std::vector<Open>& open = track.open;
@@ -573,7 +574,7 @@ void PerfettoReader::pair_slices(Track& track, bool is_last) {
   track.ends.clear();
 }
 
-// Adds the slice of the latest begin. Of slices with equal times the outer one is added first, so the inner ones wait for it.
+// Adds the slice of the latest start. Of slices with equal times, the outer one is added first, so the inner ones wait for it.
 void PerfettoReader::close_latest(Track& track, const End& end) {
   Open open = std::move(track.open.back());
   track.open.pop_back();
@@ -587,7 +588,7 @@ void PerfettoReader::close_latest(Track& track, const End& end) {
   close_inner(track);
 }
 
-// Adds the slice of the latest begin with the name of an end, or without a name. Slices inside it end with it.
+// Adds the slice of the latest start with the name of an end, or without a name. Slices inside that slice end with it.
 void PerfettoReader::close_named(Track& track, std::uint32_t name, const End& end) {
   std::vector<Open>& open = track.open;
   const auto matches = [&](const Open& begin) { return begin.fields.name == name || begin.fields.name == 0; };
@@ -701,7 +702,7 @@ void PerfettoReader::flows(const Track& track, Wide time, std::string_view data)
   }
 }
 
-// The names of a track and its process, before the track's first event.
+// Adds the names of a track and its process, before the track's first event.
 void PerfettoReader::name_track(Track& track) {
   if (!host_) host_ = track.process;
   if (track.named) return;
@@ -795,7 +796,7 @@ void PerfettoReader::take_gpu_event(Sequence& sequence, Wide time, std::string_v
   event.thread = {number_id(process), {Id::kText, queue}};
   add_duration(event, static_cast<Wide>(duration_of));
   emit('X', event, time, arguments);
-  if (of_cutrace_) {  // cutrace computes them
+  if (of_cutrace_) {  // cutrace computes these
     if (!waits.empty()) leave(Left::kGpuEvent, event_wait_ids);
     return;
   }
@@ -838,7 +839,7 @@ void PerfettoReader::describe_gpu_counters(GpuCounters& to, std::string_view des
   }
 }
 
-// The process of GPU work, or else that of the first event. Counters of GPUs name no process.
+// The process of GPU work, or else of the first event, because counters of GPUs name no process.
 std::uint64_t PerfettoReader::gpu_process() const {
   if (gpu_processes_.entries().empty()) return host_.value_or(0);
   return gpu_processes_.entries().front().first;
@@ -884,7 +885,7 @@ void PerfettoReader::take_gpu_frequency(Wide time, std::string_view data) {
   add_gpu_counter(gpu_process(), message.number(gpu_id), counter, time, hertz);
 }
 
-// A total without a process is the memory of the whole GPU.
+// A total without a process counts the memory of the whole GPU.
 void PerfettoReader::take_gpu_memory(Wide time, std::string_view data) {
   using namespace perfetto::GpuMemTotalEvent;
   const Message message(data);

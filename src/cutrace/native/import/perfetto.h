@@ -1,12 +1,12 @@
 // Packets of Perfetto traces, as the events of an EventScanner.
 //
 // A packet belongs to a sequence, which has interned data, defaults and clocks. An event belongs to a track. Its times become
-// times of BOOTTIME. Slices of threads become complete events. Everything else that viewers show becomes events of the same kinds
+// times of BOOTTIME. Slices of threads become complete events. All other data that viewers show become events of the same kinds
 // as in a JSON file. The numbers of fields are those of perfetto_messages.py.
 //
-// A damaged packet is counted and adds no event. Memory is bounded by the interned data, the descriptors of tracks, open
-// slices, a number of events that wait for a descriptor, GPU work that other work may wait for, the waits, and the events not
-// yet taken. No Python here.
+// A damaged packet is counted and adds no event. Memory depends on the interned data, the descriptors of tracks, open slices,
+// events that wait for a descriptor, GPU work that other work may wait for, the waits, and the events not yet taken. This file
+// uses no Python.
 #pragma once
 
 #include <array>
@@ -40,14 +40,14 @@ class PerfettoReader {
     std::string bytes;
   };
 
-  // What cannot be an event is counted by the reason.
+  // Data that cannot become events, counted by reason.
   struct Loss {
     const char *what, *why;
     std::uint64_t count;
   };
 
-  // What no event holds: packets and fields by their numbers, events that cutrace computed, and ends whose names no open slice
-  // has.
+  // Data that are left out: packets and fields by their numbers, events that cutrace computed, and ends without an open slice of
+  // their name.
   enum class Left : std::uint8_t { kPacket, kTrackEvent, kGpuEvent, kComputed, kEnd, kFirstValue, kLegacyEvent };
   struct LeftOut {
     Left what;
@@ -57,11 +57,11 @@ class PerfettoReader {
 
   explicit PerfettoReader(EventScanner& events);
 
-  // Reads packets from position `at` on. Returns the position after the last one: at the end, before an incomplete packet, after a
-  // packet with compressed packets, which become `packed`, or when the scanner has `most` events. Throws protobuf::Damaged at
+  // Reads packets from position `at` on, and returns the position after the last one. Stops at the end, before an incomplete
+  // packet, after a packet with compressed packets (`packed`), or when the scanner has `most` events. Throws protobuf::Damaged at
   // bytes that are not a packet.
   std::size_t read(std::string_view data, std::size_t at, std::size_t most, std::vector<Packed>& packed);
-  // Adds the events that still wait for a descriptor, and the open slices: the trace ends here.
+  // Ends the trace: adds the events that still wait for a descriptor, and the open slices.
   void finish();
 
   // Whether a file that starts with these bytes is a trace.
@@ -69,7 +69,7 @@ class PerfettoReader {
 
   // The losses since the last call.
   std::vector<Loss> losses() { return std::exchange(losses_, {}); }
-  // What is left out, and how often, in the order of the trace.
+  // The kinds of data that were left out, and how often, in the order of the trace.
   std::vector<LeftOut> left() const;
   std::uint64_t added() const { return added_; }
   bool of_cutrace() const { return of_cutrace_; }
@@ -141,10 +141,10 @@ class PerfettoReader {
     bool described = false;
     bool ready = false;  // whether its parents are described too
     std::vector<Open> open;
-    // The number of begins on top of `open` that came in a row, and the unpaired ends that came after them.
+    // The number of consecutive starts on top of `open`, and the unpaired ends after them.
     std::size_t begins = 0;
     std::vector<End> ends;
-    // Ended slices inside one that started with them and may end with them, the innermost first.
+    // Ended slices, innermost first, inside a slice that started at the same time and may end at the same time.
     std::vector<std::pair<Open, End>> inner;
   };
 
@@ -156,15 +156,15 @@ class PerfettoReader {
     Members arguments;
   };
 
-  // Interned data with one id. Strings and kernels are valid in one generation.
+  // The interned data of an id. Strings and kernels are valid in one generation.
   struct Interned {
     std::uint64_t generation = 0, process = 0;
     std::array<std::uint32_t, kKinds> texts{};
     std::shared_ptr<Kernel> kernel;
   };
 
-  // A counter of GPUs, and those of a descriptor by their ids. A value counts from its time on, or else for the time since the
-  // value before it.
+  // A counter of GPUs, and the counters of a descriptor by their ids. With `forwards` a value applies from its time on, otherwise
+  // to the time since the previous value.
   struct GpuCounter {
     std::uint32_t name = 0, unit = 0;
     bool forwards = false;
@@ -186,7 +186,7 @@ class PerfettoReader {
   };
 
   struct Clock {
-    Wide boot = 0, base = 0;  // the same moment
+    Wide boot = 0, base = 0;  // the same moment on BOOTTIME and on this clock
     bool incremental = false;
     std::uint64_t unit = 1;
   };
@@ -250,8 +250,8 @@ class PerfettoReader {
   std::pair<std::uint32_t, Value> annotation(Sequence& sequence, std::string_view data, unsigned depth);
   std::pair<std::uint32_t, Value> compute_argument(Sequence& sequence, std::string_view data);
   void add_compute_arguments(Sequence& sequence, Members& to, protobuf::Fields fields, std::uint64_t number);
-  // Whether slices of tracks come in groups, as torch.profiler writes them: the begins, then the ends in the order of the begins.
-  // The times of its traces are of the wall clock in place of BOOTTIME, and their tracks belong to no sequence.
+  // Whether slices of tracks come in groups, as torch.profiler writes them: the starts, then the ends in the order of the starts.
+  // Traces of torch.profiler have times of the wall clock in place of BOOTTIME, and their tracks belong to no sequence.
   bool in_groups() const { return equal_clocks_ && tracks_of_no_sequence_; }
   static Value json_value(std::string text) { return {std::move(text), nullptr, nullptr}; }
   bool has_argument(const Arguments& arguments, std::string_view name);
@@ -274,11 +274,11 @@ class PerfettoReader {
   void leave(Left what, std::uint64_t number = 0);
 
   EventScanner& events_;
-  const std::uint32_t derived_, missing_;  // the categories of what cutrace computed
+  const std::uint32_t derived_, missing_;  // the categories of events that cutrace computed
   std::vector<Event> made_;                // the events of a packet
   Map<Sequence> sequences_;
   Map<Track> tracks_;
-  Map<std::uint32_t> processes_;           // names that no event has yet
+  Map<std::uint32_t> processes_;           // names without an event so far
   Map<std::vector<Waiting>> waiting_;      // by the id in the descriptor
   std::array<Wide, 64> clocks_{};          // differences to BOOTTIME
   bool has_realtime_ = false;

@@ -38,19 +38,20 @@ void bind_perfetto(nb::module_& m) {
              return nb::make_tuple(at, groups);
            },
            nb::arg("data"), nb::arg("at"), nb::arg("most"),
-           "Read packets from a position on, up to an incomplete one, up to one with compressed packets, or until the scanner\n"
-           "has `most` events. Returns the position behind, and the compressed packets as (zstd or deflate, bytes). Raises\n"
-           "ValueError at bytes that are not a packet.")
-      .def("finish", &PerfettoReader::finish, nb::call_guard<nb::gil_scoped_release>(), "The trace ends here: add what waits for more.")
+           "Read packets from a position on, up to an incomplete one, up to one with compressed packets, or until the scanner has\n"
+           "`most` events. Returns the position after the last packet, and the compressed packets as (zstd or deflate, bytes).\n"
+           "Raises ValueError at bytes that are not a packet.")
+      .def("finish", &PerfettoReader::finish, nb::call_guard<nb::gil_scoped_release>(), "End the trace: add the events and slices that wait for more\n"
+                                                                                        "data.")
       .def_static("begins", [](Bytes head) { return PerfettoReader::begins(view(head)); }, nb::arg("head"),
-                  "Whether a file that begins with these bytes is a trace.")
+                  "Whether a file that starts with these bytes is a trace.")
       .def("losses",
            [](PerfettoReader& self) {
              nb::list out;
              for (const auto& loss : self.losses()) out.append(nb::make_tuple(loss.what, loss.why, loss.count));
              return out;
            },
-           "What was lost since the last call: (what, why, count).")
+           "The losses since the last call: (kind, reason, count).")
       .def_prop_ro("left",
                    [](const PerfettoReader& self) {
                      nb::list out;
@@ -58,7 +59,8 @@ void bind_perfetto(nb::module_& m) {
                        out.append(nb::make_tuple(kLeft[static_cast<std::size_t>(what)], field, count));
                      return out;
                    },
-                   "What is left out: (packets, track events, GPU events, computed or ends, number of the field, count).")
+                   "The data that were left out: (packets, track events, GPU events, computed or ends, number of the field,\n"
+                   "count).")
       .def_prop_ro("added", &PerfettoReader::added, "The number of added events.")
       .def_prop_ro("of_cutrace", &PerfettoReader::of_cutrace, "Whether cutrace wrote the trace.")
       .def_prop_ro("of_torch", &PerfettoReader::of_torch, "Whether GPU work has the arguments that torch.profiler writes.")

@@ -15,7 +15,7 @@ struct Damaged : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-// Reads a number of up to ten bytes and moves p after it. False if the number is longer, or cut off.
+// Reads a number of up to ten bytes and moves p after it. False if the number is longer or truncated.
 inline bool read_varint(const char*& p, const char* end, std::uint64_t& value) {
   value = 0;
   for (unsigned shift = 0; p < end && shift < 70; shift += 7) {
@@ -80,8 +80,8 @@ class Fields {
   const char* end_;
 };
 
-// A message whose fields are searched by number; the last field with a number counts. Throws Damaged unless the bytes are a
-// message; those inside it are not checked.
+// A message with a search for fields by number. The last field with a number counts. Throws Damaged unless the bytes are a
+// message. Nested messages are not checked.
 class Message {
  public:
   explicit Message(std::string_view bytes) : bytes_(bytes) {

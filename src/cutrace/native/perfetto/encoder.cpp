@@ -106,8 +106,8 @@ std::size_t list_bound(const Bound& bound, std::size_t event, std::size_t row) {
   return total;
 }
 
-// The largest size of a row, computed from its own pieces. A bound from the longest piece would depend on pieces that other
-// threads add meanwhile, and so would the points at which the output is divided.
+// The largest size of a row, computed from the row's pieces. Other threads add pieces meanwhile, so a bound from the longest
+// piece would make the division of the output depend on them.
 std::size_t own_bound(const Bound& bound, std::size_t event, std::size_t row, std::size_t piece) {
   std::size_t total = bound.program->row_bound() + kSlack;
   for (const Op& op : bound.program->ops()) {
@@ -256,12 +256,11 @@ void bind_encoder(nb::module_& m) {
   m.def("encode", &encode, nb::arg("out"), nb::arg("at"), nb::arg("streams"), nb::arg("offsets"), nb::arg("pieces"),
         nb::arg("lasts"), nb::arg("first_event") = 0, nb::arg("which") = nb::none(), nb::arg("rows") = nb::none(),
         "Encode events into the byte array ``out`` from offset ``at``.\n\n"
-        "``streams`` is a list of (Program, columns). Event i runs program ``which[i]`` on row ``rows[i]`` of its\n"
-        "columns (the first program and row i where these are None). Events come in segments: segment s has those\n"
-        "from ``offsets[s]`` to ``offsets[s + 1]`` (uint32), piece number ``pieces[s]`` for the operation that copies\n"
-        "what a segment has in common, and ``lasts[s]`` (uint64, updated) as the value that differences start from.\n"
-        "Begins at ``first_event`` and stops early when the next event might not fit into ``out``.\n"
-        "Returns (offset behind the last byte, event to go on from).");
+        "``streams`` is a list of (Program, columns). Event i runs program ``which[i]`` on row ``rows[i]`` of its columns.\n"
+        "Without ``which`` and ``rows``, event i runs the first program on row i. Events are divided into segments. Segment s has the\n"
+        "events from ``offsets[s]`` to ``offsets[s + 1]`` (uint32). Its common bytes are piece number ``pieces[s]``. Differences start\n"
+        "from ``lasts[s]`` (uint64, updated). Starts at ``first_event`` and stops before an event that might not fit into ``out``.\n"
+        "Returns (offset after the last byte, next event).");
   m.def("encode_rows", &encode_rows, nb::arg("stream"), nb::arg("rows"),
         "The bytes of rows 0 to ``rows``, encoded by (Program, columns).");
   m.def("encode_pieces", &encode_pieces, nb::arg("blobs"), nb::arg("stream"), nb::arg("rows"),

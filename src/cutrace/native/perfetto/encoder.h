@@ -51,7 +51,7 @@ class Program {
   const std::vector<Op>& ops() const { return ops_; }
   const std::uint8_t* raw() const { return raw_.data(); }
   std::size_t columns() const { return columns_; }
-  // The largest size of a row, without blobs and lists.
+  // The largest size of a row without its blobs and lists.
   std::size_t row_bound() const { return row_bound_; }
 
  private:

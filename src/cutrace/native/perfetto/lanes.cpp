@@ -1,10 +1,10 @@
 // Layout of the slices of many tracks as begin and end events of properly nested stacks.
 //
-// A viewer assigns the end of a slice to the slice that began last on its track, so the slices of a track must form a tree of
+// A viewer assigns the end of a slice to the slice that started last on its track, so the slices of a track must form a tree of
 // limited depth. Lanes lays out the slices of each group, such as a thread: a slice goes to the first lane on which it nests.
 // This is lane 0, unless the slice partly overlaps an open one there. Lanes works on windows of time: rows are added in any
-// order, close() ends a window and lays out its rows, and take() returns all events of the oldest closed window in the order
-// of time, those of equal times by group. One thread may add rows and close windows while another one takes windows.
+// order, close() ends a window and lays out its rows, and take() returns all events of the oldest closed window in the order of
+// time, those of equal times by group. One thread may add rows and close windows while another one takes windows.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 
@@ -29,8 +29,8 @@ namespace {
 
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
-// Perfetto's importer drops slices nested deeper than 512. Instants inside the innermost slice need a level too, and instants at
-// the same time need a level each.
+// Perfetto's importer drops slices nested deeper than 512. An instant inside the innermost slice needs a level too, and instants
+// at the same time need one level each.
 constexpr std::size_t kDeepest = 500, kDeepestInstant = 511;
 
 struct Entry {
@@ -39,10 +39,10 @@ struct Entry {
   std::uint32_t row;
   std::uint16_t stream;
   std::uint16_t level : 12;  // among slices of equal times, outer ones have the lower level
-  std::uint16_t inner_first : 1;  // of one level, the inner slices are the earlier rows, not the later ones
+  std::uint16_t inner_first : 1;  // of slices with one level, the inner ones are the earlier rows, not the later ones
   std::uint16_t instant : 1;
-  std::uint16_t takes_level : 1;  // of an instant, whether viewers draw it inside those that precede it at the same time
-  std::uint16_t inside : 1;  // left out where no slice is open on the first lane
+  std::uint16_t takes_level : 1;  // whether viewers draw an instant inside earlier instants with the same time
+  std::uint16_t inside : 1;  // the instant is left out if no slice is open on the first lane
 };
 static_assert(sizeof(Entry) == 24);
 
@@ -85,7 +85,7 @@ class Tree {
     return at - size_;
   }
 
-  // The first lane on which a slice with this end nests; the size of the tree if there is none.
+  // The first lane on which a slice with this end nests, or the size of the tree for none.
   std::size_t first_with_room(std::uint64_t end) const {
     if (nodes_[1].room < end) return size_;
     std::size_t at = 1;
@@ -109,8 +109,7 @@ struct Group {
   std::vector<std::vector<std::uint64_t>> lanes;  // ends of the open slices, the innermost last
   std::size_t open = 0;
   std::uint64_t spilled = 0;
-  Tree tree;  // of two lanes or more
-  // The last time with instants, and their number on the last lane with some.
+  Tree tree;  // of two lanes or more The last time with instants, and the number of instants on their last lane.
   std::uint64_t instant_time = kNever;
   std::size_t instant_lane = 0, instants = 0;
 
@@ -201,9 +200,9 @@ struct Events {
   }
 };
 
-// The events of a window in the order of time, for Python. Python has a program for each stream, then one for the ends of
-// slices, and then the same again for hosts: a host is the first event at its time, and later events at this time join it if
-// their stream allows that.
+// The events of a window in the order of time, for Python. Python has a program for each stream, then one for the ends of slices.
+// The same programs follow again for hosts. A host is the first event at its time, and later events at this time join it if their
+// stream allows that.
 class TakenEvents {
  public:
   TakenEvents(std::size_t most, Column<std::uint8_t> joins, std::size_t most_joined)
@@ -417,7 +416,7 @@ class Lanes {
   }
 
   // Calls put() with the events of all runs in the order of time. `heap` has one run for each group. An event is often followed
-  // by more of its group, so a run stays at the top while it is the earliest.
+  // by events of the same group, so a run stays at the top while it is the earliest.
   template <typename Put>
   static void in_order(const std::vector<TrackEvent>& events, std::vector<Run>& heap, Put put) {
     const auto earlier_run = [&](Run a, Run b) {
@@ -463,7 +462,7 @@ class Lanes {
     if (until > 0) close_before(group, until - 1, number, window);
   }
 
-  // Ends slices up to and including a time: a slice that ends when another begins is not its parent.
+  // Ends slices up to and including a time, because a slice that ends at the start of another is not its parent.
   static void close_before(Group& group, std::uint64_t moment, std::uint32_t number, Window& window) {
     while (group.open > 0) {
       const std::size_t lane = group.next_end();
@@ -474,7 +473,7 @@ class Lanes {
 
   std::vector<std::vector<Entry>> added_;  // by group
   std::vector<Group> groups_;
-  // Both are used only under Python's lock. Memory of taken windows is reused, because the system zeroes new memory.
+  // Both members are used only under Python's lock. Memory of taken windows is reused, because the system zeroes new memory.
   std::deque<Window> closed_;
   std::vector<Window> spare_;
   std::uint64_t outside_ = 0;
@@ -489,23 +488,23 @@ void bind_lanes(nb::module_& m) {
            nb::arg("from_") = 0, nb::arg("until") = kNever, nb::arg("group_of") = nb::none(),
            nb::arg("inside") = nb::none(), nb::arg("levels") = nb::none(), nb::arg("inner_first") = false,
            nb::arg("takes_level") = true,
-           "Add the slices (instants if ends is None) that begin in [from_, until), for the next close(). With\n"
-           "``group_of``, the group of a row is ``group_of[groups[row]]``. Instants where ``inside`` is true are left out, and counted, unless a slice of\n"
-           "their group is open on the first lane. Of slices with equal times, those with the lower of ``levels`` are the\n"
-           "outer ones; of one level the earlier rows, of earlier streams, or the later ones with ``inner_first``. A slice that ends\n"
-           "at 2^64 - 1 never ends. Without ``takes_level``, instants are not slices for viewers.")
-      .def("close", &Lanes::close, nb::arg("until"), "End the window and lay out its slices, which begin before ``until``.")
+           "Add the slices (instants if ends is None) that start in [from_, until), for the next close(). With ``group_of``, the\n"
+           "group of a row is ``group_of[groups[row]]``. Instants with a true ``inside`` are left out, and counted, unless a\n"
+           "slice of their group is open on the first lane. Of slices with equal times, slices with lower ``levels`` are outer.\n"
+           "Of slices with one level, the earlier rows, of earlier streams, are outer, or the later ones with ``inner_first``. A\n"
+           "slice that ends at 2^64 - 1 never ends. Without ``takes_level``, instants are not slices for viewers.")
+      .def("close", &Lanes::close, nb::arg("until"), "End the window and lay out its slices, which start before ``until``.")
       .def("groups", &Lanes::groups,
-           "Of the oldest closed window: its groups, the numbers of their events and lanes, and the earliest time.")
+           "The groups of the oldest closed window, the numbers of their events and lanes, and the earliest time.")
       .def("instant_lanes", &Lanes::instant_lanes, "The last lane with an instant of each of these groups.")
       .def("take", &Lanes::take, nb::arg("joins"), nb::arg("most_joined"), nb::arg("tracks"),
            "Remove the oldest closed window. Returns its events in the order of time (stream, row, time, track), and joined\n"
-           "events (stream, row, offsets, track). ``tracks`` has the track of each lane of each group. ``joins`` has an entry\n"
-           "for each stream; stream ``len(joins)`` ends a slice. An event of a stream that ``joins`` has no place of its own\n"
-           "at the time of an earlier event: those from offsets[i] to offsets[i + 1], ``most_joined`` at most, join event i,\n"
-           "the first at their time. The stream of such an event is higher by ``len(joins) + 1``.")
-      .def("spilled", &Lanes::spilled, "By group, how many slices did not nest on the first lane.")
-      .def_prop_ro("outside", &Lanes::outside, "How many instants were left out.");
+           "events (stream, row, offsets, track). ``tracks`` has the track of each lane of each group. ``joins`` has an entry for\n"
+           "each stream, and the stream ``len(joins)`` ends a slice. An event of a stream with a true entry is joined to the\n"
+           "first event at its time, if there is one. The events from offsets[i] to offsets[i + 1], ``most_joined`` at most, are\n"
+           "joined to event i. The stream of event i is then higher by ``len(joins) + 1``.")
+      .def("spilled", &Lanes::spilled, "The number of slices by group that did not nest on the first lane.")
+      .def_prop_ro("outside", &Lanes::outside, "The number of instants that were left out.");
 }
 
 }  // namespace cutrace

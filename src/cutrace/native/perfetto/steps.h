@@ -1,5 +1,5 @@
-// Programs bound to columns: each operation becomes a step for the type of its column, and calls the next step. An optimizing
-// compiler makes these tail calls jumps; otherwise they nest as deep as a program is long.
+// Programs bound to columns. Each operation becomes a step for the type of its column, and calls the next step. An optimizing
+// compiler turns these tail calls into jumps. Otherwise the calls nest as deep as a program is long.
 #pragma once
 
 #include <algorithm>
@@ -52,7 +52,7 @@ struct Step : Op {
 
 namespace steps {
 
-// The action of a step before the next one is called. Conditions and the end call the next one themselves.
+// The action of a step before the call of the next step. Conditions and the end make that call themselves.
 using Body = Step::Code;
 
 inline std::uint8_t* go_on(const Step* step, std::uint8_t* at, std::size_t row, Progress& progress) {
@@ -161,7 +161,7 @@ struct Of {
 
   // A message with one field, which three steps describe: kOpen, kVarint, kClose. Most arguments are messages of this form.
   static std::uint8_t* message(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
-    static_assert(sizeof(Op::tag) + kVarintMax < 128);  // so the length takes one byte
+    static_assert(sizeof(Op::tag) + kVarintMax < 128);  // small enough for a length of one byte
     std::uint8_t* const body = put_tag(at, *s) + 1;
     at = put_varint(put_tag(body, s[1]), value(s + 1, row, p));
     body[-1] = static_cast<std::uint8_t>(at - body);

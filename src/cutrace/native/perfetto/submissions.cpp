@@ -21,10 +21,10 @@ namespace {
 // first work of each of the first `near` correlations gets base + correlation, because small ids take few bytes. Other
 // correlations are divided into spans of 1024: the first work of each correlation gets an id of the span's first range of 1024
 // ids, the second (another node of a graph) one of its second range, and so on. Only the amount of work of a correlation is
-// stored: a bit for one piece, a byte for a few, a map for more. Spans are created when used, so ids that a damaged capture
-// scatters over all 32 bits cost no more than others. A runtime call and its driver calls share a correlation, but thousands of
-// calls do not. So if a correlation has much work, only its first kAsked calls get ids: otherwise the trace size would be
-// unbounded.
+// stored: a bit for one piece, a byte for a few, a map for more. Spans are created at their first use, so the ids of a damaged
+// capture, scattered over all 32 bits, cost no more than others. A runtime call and its driver calls share a correlation, but
+// thousands of calls do not. So if a correlation has much work, only its first kAsked calls get ids. Otherwise the trace size
+// would be unbounded.
 class Submissions {
  public:
   Submissions(std::uint64_t base, std::uint32_t near) : base_(base), near_spans_(near >> kSpanBits) {
@@ -79,10 +79,11 @@ class Submissions {
   std::uint64_t end() const { return next_; }
 
  private:
-  static constexpr unsigned kSpanBits = 10;  // of the correlations of a span and the ids of a range
+  static constexpr unsigned kSpanBits = 10;  // number of correlations of a span, and of ids of a range
   static constexpr std::uint32_t kSpan = 1u << kSpanBits;
   static constexpr std::uint8_t kMany = 255;
-  static constexpr std::uint32_t kAsked = 16;  // how many calls get the ids of a correlation with kMany pieces of work or more
+  // number of calls that get the ids of a correlation with kMany pieces of work or more
+  static constexpr std::uint32_t kAsked = 16;
 
   struct Span {
     std::bitset<kSpan> seen;
@@ -116,7 +117,7 @@ class Submissions {
     return id(span, c, before);
   }
 
-  // The id of the work of a correlation that came after `before` others.
+  // The id of the work of a correlation after `before` earlier pieces.
   static std::uint64_t id(const Span& span, std::uint32_t c, std::size_t before) {
     return span.ranges[before] + (c & (kSpan - 1));
   }
@@ -141,7 +142,7 @@ class Submissions {
 }  // namespace
 
 void bind_submissions(nb::module_& m) {
-  nb::class_<Submissions>(m, "Submissions", "Ids for the GPU work of one process, which can be looked up by correlation id.")
+  nb::class_<Submissions>(m, "Submissions", "Ids for the GPU work of one process, with a look-up by correlation id.")
       .def(nb::init<std::uint64_t, std::uint32_t>(), nb::arg("base"), nb::arg("near") = 0)
       .def("assign", &Submissions::assign, nb::arg("correlations"),
            "The id of each row's work, above ``base``. Pass each row once.")

@@ -30,7 +30,7 @@ inline std::uint8_t* put_short_varint(std::uint8_t* at, std::uint64_t value) {
   return at + size;
 }
 
-// Most columns hold only small or only large numbers, so these branches are predictable.
+// Most columns have only small or only large numbers, so these branches are predictable.
 inline std::uint8_t* put_varint(std::uint8_t* at, std::uint64_t value) {
   if (value < 0x80) {
     *at = static_cast<std::uint8_t>(value);
@@ -53,7 +53,7 @@ inline std::uint8_t* put_tag(std::uint8_t* at, const Operation& op) {
   return at + op.tag_size;
 }
 
-// Pieces are short: steps of 32 bytes, the last one beyond the end, are faster than a call of memcpy.
+// Pieces are short, so steps of 32 bytes are faster than a call of memcpy. The last step goes beyond the end.
 inline std::uint8_t* put_piece(std::uint8_t* at, const std::uint8_t* piece, std::size_t size) {
   std::memcpy(at, piece, 32);
   for (std::size_t done = 32; done < size; done += 32) [[unlikely]] std::memcpy(at + done, piece + done, 32);

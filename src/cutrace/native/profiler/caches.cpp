@@ -18,8 +18,8 @@ namespace {
 constexpr std::size_t kTimesTheCache = 2;
 constexpr unsigned kBlocks = 1024, kThreads = 256;
 
-// Reads `count` vectors of 16 bytes, which are zero. It stores their sum only if that is not zero, which never happens: the store
-// keeps the compiler from removing the reads.
+// Reads `count` vectors of 16 bytes, which are zero. It would store a nonzero sum, which never happens. The store keeps the
+// compiler from removing the reads.
 constexpr char kSweep[] = R"(.version 6.0
 .target sm_70
 .address_size 64
@@ -82,8 +82,8 @@ struct Library {
   bool complete() const { return save != nullptr && restore != nullptr && free != nullptr; }
 };
 
-// Calls by which a program gets memory of pools, mappings, other GPUs, processes and interfaces, managed or registered memory,
-// and arrays.
+// Calls that give a program memory of pools, mappings, other GPUs, processes and interfaces, managed or registered memory, and
+// arrays.
 constexpr CUpti_CallbackId kUnsaved[] = {
     CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged,
     CUPTI_DRIVER_TRACE_CBID_cuMemHostRegister,

@@ -13,16 +13,16 @@ namespace cutrace {
 
 class ContextCounter {
  public:
-  // For a context that is current on this thread.
+  // `context` must be current on this thread.
   explicit ContextCounter(CUcontext context) : context_(context), device_(current_device()) {}
   virtual ~ContextCounter() = default;
   ContextCounter(const ContextCounter&) = delete;
   ContextCounter& operator=(const ContextCounter&) = delete;
 
-  // On failure, each returns false with a message in error().
+  // On failure, these functions return false with a message in error().
   virtual bool open() = 0;
   virtual bool begin() = 0;
-  // After the work: the values of all work, if the counter has any.
+  // After the work: returns the values of all work, if the counter has values.
   virtual bool end(const Replay& replay, std::vector<double>& values) = 0;
   const std::string& error() const { return error_; }
   std::uint32_t device() const { return device_; }
@@ -52,7 +52,7 @@ class ContextCounter {
   std::string error_;
 };
 
-// The struct of a function, zeroed, with its size.
+// The zeroed struct of a function, with its size set.
 #define CUTRACE_PARAMS(type) sized<CUpti_##type##_Params>(CUpti_##type##_Params_STRUCT_SIZE)
 template <typename Params>
 Params sized(std::size_t size) {
@@ -61,11 +61,11 @@ Params sized(std::size_t size) {
   return params;
 }
 
-// Hardware metrics: either of a kernel, which runs once per pass and whose writes are restored in between, or of all work of the
-// context between two times, in one pass.
+// Hardware metrics, either of a kernel, or of all work of the context between two times. A kernel runs once per pass, and its
+// writes are undone between passes. Work between two times gets one pass.
 //
-// From 13.4 on, CUPTI can flush the caches before each pass of a kernel that it replays. Before that, the kernel is replayed
-// here: the launch of the program is the first pass, and is made again for each further one.
+// From 13.4 on, CUPTI can flush the caches before each pass of a kernel that it replays. Before that, this class replays the
+// kernel: the launch of the program is the first pass, and is made again for each further pass.
 class RangeProfiler final : public ContextCounter {
  public:
   enum class Of { kernel, range };
@@ -91,7 +91,7 @@ class RangeProfiler final : public ContextCounter {
   const Of of_;
   Caches caches_ = Caches::unknown;  // of the last launch or range
   bool cupti_flushes_ = false;
-  bool replays_itself_ = false;  // else CUPTI replays
+  bool replays_itself_ = false;  // false: CUPTI replays
   std::size_t passes_ = 1;
   CacheSweep sweep_;
   Checkpoint memory_;
@@ -111,13 +111,13 @@ struct InstructionSum {
   SourceLine source;
   std::vector<std::uint64_t> values;  // by metric
 };
-// Over a stretch of launches.
+// Sums over consecutive launches of a kernel.
 using InstructionSums = std::map<InstructionKey, InstructionSum>;
 
-// Metrics of single instructions: CUPTI patches the code of a kernel so that it counts while it runs.
+// Metrics of single instructions. CUPTI patches the code of a kernel, and the patched code counts.
 //
-// CUPTI 13.0 counts only the first kernel that is launched after SetConfig and Enable, and a process can read the counts only once.
-// So this counts one stretch of launches of one kernel and reads the sums at its end.
+// CUPTI 13.0 counts only the first kernel that is launched after SetConfig and Enable, and a process can read the counts only
+// once. So this class counts consecutive launches of one kernel and reads the sums after the last one.
 class InstructionCounter final : public ContextCounter {
  public:
   InstructionCounter(CUcontext context, SourceLines& lines, InstructionSums& sums)

@@ -5,11 +5,11 @@
 // call names them.
 //
 // A plan of instructions has launches of one kernel. Its first consecutive launches are counted together. After the last one, or
-// when the process ends, the profiler writes their lines and the file <pid>.instructions: device, number of launches, function,
-// offset, line, sums of the metrics and file of each instruction.
+// when the process ends, the profiler writes their lines and the file <pid>.instructions. A line of that file has the device,
+// number of launches, function, offset, line, sums of the metrics and file of an instruction.
 //
-// A planned launch runs alone: see launch_gate.h. If its kernel waits for a kernel of another thread or process it would never
-// end, so other launches go on after a while, and the process ends if the planned launch still does not.
+// A planned launch runs alone: see launch_gate.h. A kernel that waits for a kernel of another thread or process would then never
+// end. So other launches continue after a time limit, and the process is ended if the planned launch still does not end.
 #include <unistd.h>
 
 #include <atomic>
@@ -170,7 +170,7 @@ void Profiler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, con
 }
 
 void Profiler::on_module(const CUpti_ModuleResourceData& module) {
-  // A program may load gigabytes of modules, so keep only those that can have a planned kernel.
+  // A program may load gigabytes of modules, so keep only modules that can have a planned kernel.
   const std::string_view cubin(module.pCubin, module.cubinSize);
   for (const auto& [name, kernel] : kernels_)
     if (cubin.find(name) != cubin.npos) {
@@ -179,14 +179,14 @@ void Profiler::on_module(const CUpti_ModuleResourceData& module) {
     }
 }
 
-// On any thread, also while another launch is counted.
+// Called on any thread, also while another launch is counted.
 void Profiler::on_destroyed(CUcontext context) {
   const std::lock_guard lock(destroyed_mutex_);
   destroyed_.push_back(context);
 }
 
-// The memory of the counter of a destroyed context is gone. Its destructor would free what the program has at these addresses
-// now, and a new context may have the handle of the old one. So it is never destroyed.
+// Leaks the counters of destroyed contexts. Their memory was freed with the context, so their destructors would free memory that
+// the program may own now. A new context may also have the handle of the old one.
 void Profiler::abandon_destroyed() {
   const std::lock_guard lock(destroyed_mutex_);
   for (const CUcontext context : destroyed_) {
@@ -206,7 +206,7 @@ void Profiler::finish() {
   gate_.leave_alone();
 }
 
-// Reads the counts of a stretch of launches.
+// Reads the counts of consecutive launches.
 void Profiler::end_stretch() {
   ContextCounter* const counter = std::exchange(stretch_, nullptr);
   if (counter == nullptr) return;
@@ -217,7 +217,7 @@ void Profiler::end_stretch() {
   write_instructions(stretch_lines_.size());
 }
 
-// Drops the stretch, because another kernel may have been counted.
+// Drops the counts, because they may include another kernel.
 void Profiler::drop_stretch() {
   if (std::exchange(stretch_, nullptr) != nullptr) stretch_over_ = true;
 }
@@ -265,7 +265,7 @@ bool Profiler::enter_alone(const PlannedLaunch& launch, Gate::Clock::time_point 
   return false;
 }
 
-// Another launch no longer waits for this one, so the counter of this one also counts the work of the other.
+// Another launch stopped waiting for this launch, so the counter of this launch also counts the other work.
 void Profiler::give_up(const PlannedLaunch& launch) {
   if (launch.kernel == nullptr) return;
   launch.kernel->cannot_be_alone.store(true);
@@ -278,7 +278,7 @@ void Profiler::end_if_overdue() {
   const BlockedSignals blocked;
   try {
     std::thread([this] {
-      constexpr int kAlone = 10;  // a launch that keeps no other one waiting has more time
+      constexpr int kAlone = 10;  // a launch without waiting launches gets more time
       const PlannedLaunch launch = gate_.overdue(session.patience, kAlone * session.patience);
       const std::string sentence = "the program was ended, because " + launch.text() + " did not end while it was counted. " + kInterlocked;
       session.fail(sentence);
@@ -291,7 +291,7 @@ void Profiler::end_if_overdue() {
 
 void Profiler::leave(const LaunchCall& call, const CUpti_CallbackData& data) {
   const Current done = std::exchange(current, {});
-  // A failed launch does not count: the first run has no kernel of it either.
+  // A failed launch does not count, because the first run has no kernel of it either.
   const bool failed = data.functionReturnValue != nullptr && *static_cast<const CUresult*>(data.functionReturnValue) != CUDA_SUCCESS;
   if (failed && done.kernel != nullptr) done.kernel->launched.fetch_sub(1);
   if (done.inside == Current::Inside::alone) leave_alone(done, call, data, failed);

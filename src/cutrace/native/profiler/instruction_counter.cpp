@@ -64,7 +64,8 @@ bool InstructionCounter::read() {
     error_ = "CUPTI counted no instruction of the kernel";
     return false;
   }
-  // Space for both meanings of `instances`: the number for each metric, as documented, or for all metrics.
+  // `instances` is documented as the number for each metric, but may be the number for all metrics. This space is enough for
+  // both.
   const std::size_t most = instances * places_.size();
   std::vector<CUpti_SassMetrics_InstanceValue> values(records * most);
   std::vector<CUpti_SassMetrics_Data> data(records);

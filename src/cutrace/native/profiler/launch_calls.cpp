@@ -55,7 +55,7 @@ CUresult extended_again(const void* arguments) {
   return call_driver<Call>(name, a.config, a.function, a.parameters, a.extra);
 }
 
-// Calls with the suffix _ptsz use the default stream of the thread instead of the legacy one.
+// Calls with the suffix _ptsz use the default stream of the thread instead of the legacy default stream.
 constexpr const char* kPlain = "cuLaunchKernel";
 constexpr const char* kPlainOfThread = "cuLaunchKernel_ptsz";
 constexpr const char* kCooperative = "cuLaunchCooperativeKernel";

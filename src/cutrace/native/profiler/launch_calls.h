@@ -1,4 +1,4 @@
-// The driver's calls that launch one kernel: what CUPTI's callbacks report about them, and how to make them again.
+// The driver's calls that launch one kernel: the reports of CUPTI's callbacks about them, and their repetition.
 #pragma once
 
 #include "../cuda/cupti_library.h"
@@ -25,13 +25,13 @@ struct LaunchCall {
 inline constexpr std::size_t kLaunchCalls = 6;
 extern const LaunchCall launch_calls[kLaunchCalls];
 
-// How a counted launch is made again. Valid until its callback returns.
+// The repetition of a counted launch. Valid until its callback returns.
 struct Replay {
-  std::function<bool()> start;  // false when other work may run: restoring memory would undo that work
+  std::function<bool()> start;  // false when other work may run, because restored memory would undo that work
   std::function<CUresult()> again;
 };
 
-// While it lives, CUPTI's callbacks on this thread are about calls of the profiler.
+// While an object exists, CUPTI's callbacks on this thread are about calls of the profiler.
 class OwnCalls {
  public:
   OwnCalls() { ++depth_; }

@@ -1,8 +1,8 @@
-// The gate that launches pass in the second run of `cutrace profile`: many together, or one alone that is counted.
+// The gate for launches in the second run of `cutrace profile`. It lets many launches in together, or one counted launch alone.
 //
-// It is fair: a launch that wants to be alone keeps later ones out until it has had its turn. Then the launches that waited
-// meanwhile go first. A wait ends at a deadline, because a counted kernel may wait for the kernel of a launch that waits at the
-// gate.
+// The gate is fair. A launch that wants to be alone keeps later launches out until its turn is over. Then the launches that
+// waited meanwhile enter first. A wait ends at a deadline, because a counted kernel may wait for the kernel of a launch that
+// waits at the gate.
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,8 @@ class LaunchGate {
   using Clock = std::chrono::steady_clock;
   using Duration = std::chrono::milliseconds;
 
-  // Waits while another launch is alone or waits to be. At the deadline it enters anyway, unless that launch is being replayed.
-  // The first launch that does so returns the launch that is no longer alone; others return nullopt.
+  // Waits while another launch is alone or waits to be alone. At the deadline it enters anyway, unless that launch is being
+  // replayed. Returns the launch that this call disturbed first, or nullopt.
   std::optional<Launch> enter(Clock::time_point deadline) {
     std::unique_lock lock(mutex_);
     const std::uint64_t arrived = turn_;
@@ -41,7 +41,7 @@ class LaunchGate {
     if (--inside_ == 0) changed_.notify_all();
   }
 
-  // Waits until no other launch is inside, and keeps others out. False when they are still there at the deadline.
+  // Waits until no other launch is inside, and keeps others out. False when others are still inside at the deadline.
   bool enter_alone(const Launch& launch, Clock::time_point deadline) {
     std::unique_lock lock(mutex_);
     ++wanting_alone_;
@@ -56,8 +56,8 @@ class LaunchGate {
     return free;
   }
 
-  // Keeps others out until the launch that entered alone leaves, because restoring memory would undo what they write. False when
-  // another launch is inside already.
+  // Keeps others out until the launch that entered alone leaves, because restoring memory would undo their writes. False when
+  // another launch is already inside.
   bool start_replaying() {
     const std::lock_guard lock(mutex_);
     return replays_ = !disturbed_;
@@ -92,15 +92,15 @@ class LaunchGate {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t turn_ = 0;  // how many launches have been alone
+  std::uint64_t turn_ = 0;  // number of launches that were alone so far
   unsigned inside_ = 0;
   unsigned waiting_ = 0;
-  unsigned first_ = 0;  // launches that waited for the last turn and have not entered: they enter before the next launch is alone
+  unsigned first_ = 0;  // launches that waited for the last turn and have not entered; they enter before the next launch is alone
   unsigned wanting_alone_ = 0;
   std::optional<Launch> alone_;
   bool replays_ = false;
   Clock::time_point since_;
-  std::optional<Clock::time_point> disturbed_;  // when another launch entered
+  std::optional<Clock::time_point> disturbed_;  // time when another launch entered
 };
 
 }  // namespace cutrace

@@ -30,7 +30,7 @@ class RangeCounting {
  public:
   RangeCounting();
   void load_cupti();
-  // True when a counted range starts. end() must be called at its end.
+  // True when a counted range starts. The caller then calls end() at its end.
   bool begin(const nvtx::Event& e);
   void end();
   // Around fork(): a child counts its own ranges and drops the open range of its parent.
@@ -46,7 +46,7 @@ class RangeCounting {
   std::mutex mutex_;  // protects the members below
   std::size_t left_ = 0;  // ranges that have not started yet
   std::map<CUcontext, std::unique_ptr<RangeProfiler>> profilers_;
-  // The range that is counted now: the GPU counts one at a time.
+  // The range that is counted now. The GPU counts one range at a time.
   struct Open {
     RangeProfiler* profiler;
     CUcontext context;
@@ -146,16 +146,17 @@ void RangeCounting::finish() {
   if (left_ == 0 && !open_) profilers_.clear();
 }
 
-// Takes NVTX's ranges, and tracks which end belongs to a counted range.
+// Takes NVTX's ranges, and finds the end of a counted range.
 struct Taker {
   struct Level {
     std::uint16_t domain;
     int depth;
   };
-  // No destructor, because threads use NVTX while they end. Pushes of further domains are not counted, as in the collector.
+  // A plain array without a destructor, because threads use NVTX while they end. As in the collector, the depth of domains above
+  // a limit is not counted.
   static thread_local std::array<int, Ring::kDomains> depths;
-  static thread_local std::optional<Level> pushed;  // the push of this thread that is counted
-  static std::atomic<nvtxRangeId_t> next, started;  // the start that is counted
+  static thread_local std::optional<Level> pushed;  // the counted push of this thread
+  static std::atomic<nvtxRangeId_t> next, started;  // the counted start
 
   static bool wants() { return true; }
   static int push(const nvtx::Event& e) {
@@ -203,7 +204,7 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtx2(N
   return cutrace::nvtx::install_ranges<cutrace::Taker>(*exports) ? 1 : 0;
 }
 
-// The same for ranges with extended payloads.
+// NVTX calls this for ranges with extended payloads.
 extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtxExtension(nvtxExtModuleInfo_t* module) {
   if (module == nullptr || module->moduleId != NVTX_EXT_PAYLOAD_MODULEID || cutrace::session.subject != "ranges") return 0;
   return cutrace::nvtx::install_payload_ranges<cutrace::Taker>(*module) ? 1 : 0;

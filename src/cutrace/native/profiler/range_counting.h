@@ -1,6 +1,6 @@
-// Counts hardware metrics of whole NVTX ranges. Each range is counted in one pass: nothing is replayed.
+// Counts hardware metrics of whole NVTX ranges. Each range is counted in one pass, without replays.
 //
-// A line of a range in <pid>.values has its index in the plan, from 0, the device and the values.
+// The line of a range in <pid>.values has its index in the plan (from 0), the device and the values.
 #pragma once
 
 namespace cutrace {

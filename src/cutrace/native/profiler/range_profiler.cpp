@@ -164,8 +164,8 @@ bool RangeProfiler::start_first_pass() {
   return start_flushed();
 }
 
-// The program goes on with the memory that the last pass leaves. So each pass starts with the memory of the first one, and the
-// launch is made again even if it cannot be counted.
+// The program continues with the memory of the last pass. So each pass starts with the memory of the first pass, and the launch
+// is made again even if it cannot be counted.
 bool RangeProfiler::further_pass(const Replay& replay, bool& all_passes) {
   const OwnCalls own;
   if (!memory_.restore()) {

@@ -1,4 +1,4 @@
-// What the two ways of counting in the second run of `cutrace profile` share: the plan, CUPTI, and the file with the values.
+// The common part of both ways of counting in the second run of `cutrace profile`: the plan, CUPTI, and the file with the values.
 //
 // CUTRACE_PROFILE names a folder with the file `plan` of null-terminated strings:
 //
@@ -11,8 +11,8 @@
 //
 // CUTRACE_PROFILE_PATIENCE_MS is how long launches wait for each other; see inject.cpp.
 //
-// Each process that runs planned launches or ranges writes <pid>.values into the folder: lines of fields separated by tabs. A line
-// has a message after the field "error", or what inject.cpp and range_counting.cpp describe.
+// Each process that runs planned launches or ranges writes <pid>.values into the folder. The file has lines of fields separated
+// by tabs. A line has a message after the field "error", or the fields that inject.cpp and range_counting.cpp describe.
 #pragma once
 
 #include "../cuda/callbacks.h"
@@ -50,7 +50,7 @@ struct Session {
     std::string domain, name;
   };
 
-  Session();  // reads the plan; without one there is no subject
+  Session();  // reads the plan; the subject is empty without a plan
   // Loads CUPTI and subscribes. On failure returns false and writes a message for `cutrace profile`.
   bool subscribe(CUpti_CallbackFunc callback, void* self);
   // Appends a line to <pid>.values, with `values` as its last fields.
@@ -73,7 +73,7 @@ struct Session {
   std::vector<std::string> metrics;
   bool flushes_caches = false;
   std::vector<Planned> plan;
-  std::chrono::milliseconds patience{20'000};  // of launches that wait for each other
+  std::chrono::milliseconds patience{20'000};  // limit on the time that launches wait for each other
   CuptiLibrary cupti;
 #define CUTRACE_MEMBER(name) decltype(&::cupti##name) name = nullptr;
   CUTRACE_PROFILER_FUNCTIONS(CUTRACE_MEMBER)

@@ -1,6 +1,6 @@
-// The newest API calls of a process by correlation id, to find when and by which thread GPU work was launched, and in whose
-// ranges. Memory is fixed: a later call replaces an earlier one in the same slot. Work whose call was replaced or never
-// recorded is marked as unknown.
+// The newest API calls of a process by correlation id. They give the time and the thread of the launch of GPU work, and the
+// ranges around it. Memory is fixed: a later call replaces an earlier one in the same slot. Work without its call, which was
+// replaced or never recorded, is marked as unknown.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
@@ -34,7 +34,7 @@ struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// Zeroed memory whose pages are allocated only when written, so that a process with few calls needs little.
+// Zeroed memory. Its pages are allocated only when written, so that a process with few calls needs little.
 template <typename T>
 std::unique_ptr<T[], Free> zeros(std::size_t count) {
   auto* const values = static_cast<T*>(std::calloc(count, sizeof(T)));
@@ -54,9 +54,9 @@ class Calls {
   Calls(const Calls&) = delete;
   Calls& operator=(const Calls&) = delete;
 
-  // Of calls with the same id (a runtime call and its driver calls), the first one counts; of those with the same start, the
-  // longest. Ends and functions are optional, in all calls or in none. So are the owners: numbers that say in whose ranges the
-  // calls are, and how. By default each thread owns its calls.
+  // Of calls with the same id (a runtime call and its driver calls), the first one counts, and of calls with the same start, the
+  // longest. Ends and functions are optional, in all calls or in none. Owners are optional too. An owner is a number for the
+  // ranges around a call, and `how` is the relation of the call to these ranges. By default each thread owns its calls.
   void add(Column<std::uint32_t> ids, Column<std::uint64_t> starts, Column<std::uint32_t> threads,
            std::optional<Column<std::uint64_t>> end, std::optional<Column<std::uint16_t>> function,
            std::optional<Column<std::uint32_t>> owner, std::optional<Column<std::uint8_t>> how) {
@@ -124,7 +124,7 @@ class Calls {
     nb::gil_scoped_release release;
     const auto earlier = [](const Cursor& a, const Cursor& b) { return a.start() < b.start(); };
     while (!cursors.empty()) {
-      // Take the rows of the part that starts first, up to the start of the part that starts second.
+      // Take the rows of the earliest part, up to the start of the second part.
       std::iter_swap(cursors.begin(), std::min_element(cursors.begin(), cursors.end(), earlier));
       const auto second = std::min_element(cursors.begin() + 1, cursors.end(), earlier);
       const std::uint64_t until = second == cursors.end() ? UINT64_MAX : second->start();
@@ -236,7 +236,7 @@ class Calls {
   struct Share {
     std::uint64_t operations = 0, time = 0;
   };
-  std::array<Share, kNone + 1> shares_{};  // of the work, by how it belongs to ranges
+  std::array<Share, kNone + 1> shares_{};  // the amount of work by its relation to ranges
   std::vector<LaunchQueue> queues_;
   Map<Group> groups_;
   std::array<Last, 16> last_;  // caches the groups of the newest work, by queue
@@ -251,20 +251,21 @@ void bind_calls(nb::module_& m) {
       .def("add", &Calls::add, nb::arg("correlations"), nb::arg("starts"), nb::arg("threads"),
            nb::arg("ends") = nb::none(), nb::arg("functions") = nb::none(), nb::arg("owners") = nb::none(),
            nb::arg("how") = nb::none(),
-           "Add calls. Only find() uses their ends and functions. Owners say in whose ranges calls are, by default their threads';\n"
-           "how is a result of RangeThreads.find().")
+           "Add calls. Only find() uses their ends and functions. ``owners`` are numbers for the ranges around the calls, by default\n"
+           "the threads of the calls. ``how`` is a result of RangeThreads.find().")
       .def("find", &Calls::find, nb::arg("correlations"),
-           "The calls with these ids: (known, starts, ends, threads, functions, owners, how they own);\n"
-           "unknown calls have no owner, and 0 otherwise.")
+           "The calls with these ids: (known, starts, ends, threads, functions, owners, how). Unknown calls have no owner; their\n"
+           "other values are 0.")
       .def("launch", &Calls::launch, nb::arg("parts"), nb::arg("levels"), nb::arg("series"), nb::arg("wanted"),
-           "Add work that starts after all work before. A part is (correlations, starts, ends, queues) in the order of starts. Counter\n"
-           "``series[queue]`` of ``levels`` is higher by one while a launch is in the launch queue. With ``wanted``, the work of\n"
-           "each call in a range is kept for take().")
+           "Add work that starts after all earlier work. A part is (correlations, starts, ends, queues) in the order of starts.\n"
+           "Counter ``series[queue]`` of ``levels`` is higher by one while a launch is in the launch queue. With ``wanted``, the\n"
+           "work of each call in a range is kept for take().")
       .def_prop_ro("noted", &Calls::noted, "The number of entries of take().")
       .def("shares", &Calls::shares,
-           "The work so far by how it belongs to ranges (OWN, ADOPTED, SEVERAL, NONE): pieces, and the sum of their times.")
+           "The work so far by its relation to ranges (OWN, ADOPTED, SEVERAL, NONE): the number of pieces, and the sum of their\n"
+           "times.")
       .def("take", &Calls::take,
-           "The work of calls in ranges: a list of (owner, queue, launches, first begins, last ends), one entry a call.");
+           "The work of calls in ranges: a list of (owner, queue, launches, first starts, last ends), one entry per call.");
 }
 
 }  // namespace cutrace

@@ -1,4 +1,4 @@
-// The time that slices spend in slices directly inside them, by group.
+// The time of slices in their direct inner slices, by group.
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class InnerTimes {
     }
   }
 
-  // Drops the open slices, before threads of another process.
+  // Drops the open slices before the threads of another process follow.
   void finish() { open_ = {}; }
   const std::vector<std::uint64_t>& times() const { return times_; }
 
@@ -62,11 +62,11 @@ class InnerTimes {
 }  // namespace
 
 void bind_inner_times(nb::module_& m) {
-  nb::class_<InnerTimes>(m, "InnerTimes", "The time that slices spend in slices directly inside them, by group.")
+  nb::class_<InnerTimes>(m, "InnerTimes", "The time of slices in their direct inner slices, by group.")
       .def(nb::init<>())
       .def("add", &InnerTimes::add, nb::arg("threads"), nb::arg("starts"), nb::arg("ends"), nb::arg("groups"),
            "Add slices in the order of their start (ns).")
-      .def("finish", &InnerTimes::finish, "Drop the open slices, before those of another process.")
+      .def("finish", &InnerTimes::finish, "Drop the open slices before the slices of another process follow.")
       .def("times", [](const InnerTimes& self) { return to_array(std::vector(self.times())); },
            "The times (ns) by group, up to the last group with a slice that encloses another.");
 }

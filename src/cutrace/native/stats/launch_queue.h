@@ -1,4 +1,4 @@
-// The launch queue of a stream: work that was launched and has not started. docs/reference/statistics.md has the rule.
+// The launch queue of a stream, which has the launched work that has not started. docs/reference/statistics.md has the rule.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@ namespace cutrace {
 
 class LaunchQueue {
  public:
-  // Adds the next work of the stream, in the order of its start. Returns the time at which it enters the queue; it leaves at its
-  // start. Nothing is queued for work whose call is not recorded, or for a node that follows another node of its graph launch.
+  // Adds the next work of the stream, in the order of its start. Returns the time at which the work enters the queue. It leaves
+  // the queue at its start. Work without a recorded call is not queued, and only the first node of a graph launch is queued.
   //
   // A stream runs work in the order of queueing, so these times do not decrease. Clocks differ, so a time is limited to the
   // start of its work.

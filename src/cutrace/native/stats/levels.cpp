@@ -153,14 +153,14 @@ void bind_levels(nb::module_& m) {
   nb::class_<Levels>(m, "Levels", "Counters from their changes, in bounded memory.")
       .def(nb::init<std::uint64_t, std::uint64_t, unsigned, std::size_t>(), nb::arg("first"), nb::arg("last"),
            nb::arg("bits"), nb::arg("exact"),
-           "For the time from ``first`` to ``last``, in at most 2**bits parts after more than ``exact`` changes.")
+           "Counters for the time from ``first`` to ``last``, in at most 2**bits parts after more than ``exact`` changes.")
       .def_ro_static("MOST", &Levels::kMostSeries, "The largest number of counters.")
       .def("add", &add, nb::arg("keys"), nb::arg("series"), nb::arg("factors"), nb::arg("times"), nb::arg("amounts"),
            "Row i changes counter ``series[keys[i]]`` (2**32 - 1: none) by ``factors[keys[i]] * amounts[i]``.")
       .def("add_stretches", &add_stretches, nb::arg("keys"), nb::arg("series"), nb::arg("begins"), nb::arg("ends"),
-           nb::arg("amounts"), "Raise counter ``series[keys[i]]`` by ``amounts[i]`` from begin to end.")
+           nb::arg("amounts"), "Raise counter ``series[keys[i]]`` by ``amounts[i]`` from its start to its end.")
       .def("values", &values, nb::arg("series"),
-           "(times, values, highest, exact): all values if exact, else means over equal parts of the time.");
+           "(times, values, highest, exact): all values if exact, otherwise means over equal parts of the time.");
   nb::class_<MemoryTotals>(m, "MemoryTotals", "Allocated and released memory by group.")
       .def(nb::init<>())
       .def("add", &MemoryTotals::add, nb::arg("groups"), nb::arg("operations"), nb::arg("sizes"),

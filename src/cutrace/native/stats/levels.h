@@ -1,6 +1,6 @@
-// Counters from their changes: memory allocated and released, work launched and finished. Changes may come in any order.
-// If there are few changes, all are kept, so that a counter has all its values. With more changes, the time is divided into equal
-// parts, and each part keeps the sum of its changes and their weighted sum, which gives the exact mean. So memory is bounded.
+// Counters from their changes: memory allocated and released, work launched and finished. Changes may come in any order. Few
+// changes are all kept, so that a counter has all its values. With more changes, the time is divided into equal parts. Each part
+// keeps the sum of its changes and their weighted sum, which gives the exact mean. So memory is bounded.
 #pragma once
 
 #include <algorithm>
@@ -55,8 +55,8 @@ class Levels {
   // Whether all changes are kept.
   bool exact() const { return series_.empty(); }
 
-  // The values of a counter. If exact: the time of each change, and the value from then on. Else: the start of each part, its
-  // mean, and its highest value, which is exact only for changes that came in the order of their times.
+  // The values of a counter. If exact: the time of each change, and the value from then on. Otherwise: the start of each part,
+  // its mean, and its highest value. The highest value is exact only for changes that came in the order of their times.
   void values(std::uint32_t series, std::vector<std::uint64_t>& times, std::vector<double>& values,
               std::vector<double>& highest);
 

@@ -24,14 +24,14 @@ namespace {
 
 class PathTimes {
  public:
-  // Nodes of a tree. A label with this bit is that of work, which is a leaf.
+  // Marks labels of work, which are leaves of the tree.
   static constexpr std::uint32_t kWork = 1u << 31;
   struct Node {
     std::uint32_t parent = 0, label = 0;
     std::uint64_t operations = 0, gpu = 0, cpu = 0;
   };
 
-  // A thread whose ranges of some domains adopt work.
+  // A thread with ranges that adopt work, and the domains of these ranges.
   using Adopter = std::pair<std::uint32_t, std::vector<std::uint32_t>>;
 
   void add_ranges(Column<std::uint32_t> threads, Column<std::int64_t> starts, Column<std::int64_t> ends,
@@ -105,12 +105,12 @@ class PathTimes {
   }
 
  private:
-  // Limits for captures whose ranges overlap without nesting: overlaps make ever deeper and ever new paths.
+  // Limits for captures with ranges that overlap without nesting, because each overlap makes a deeper or a new path.
   static constexpr std::size_t kDeepest = 256;
   static constexpr unsigned kNodeBits = 17;
   static constexpr std::size_t kMostNodes = 1 << kNodeBits;
-  // The latest changes of a thread that are kept. Work that starts later than this many changes after its launch counts as
-  // launched outside of all ranges.
+  // The number of kept changes of a thread. Work that starts later than this many changes after its launch counts as launched
+  // outside of all ranges.
   static constexpr std::size_t kKept = 1 << 17;
 
   // Nested ranges of a thread: the label and domain of the innermost one, the number of the stack around it, and the path.
@@ -171,8 +171,8 @@ class PathTimes {
     return numbers_.add(hash, same, [&] { nodes_.push_back({parent, label}); }) + 1;
   }
 
-  // The path of a graph node: below the path of its launch, the ranges of its creation. A range of the creation whose name
-  // is around the launch too, and those around it, are left out: the ranges of the launch stand for them.
+  // The path of a graph node: the ranges of its creation, below the path of its launch. If a range around the launch has the name
+  // of a range of the creation, the latter and the ranges around it are left out.
   std::uint32_t inside(std::uint32_t launch, std::uint32_t created,
                        const std::vector<std::vector<std::uint32_t>>& creations) {
     if (created >= creations.size()) throw std::out_of_range("no creation has this number");
@@ -190,7 +190,7 @@ class PathTimes {
     return node;
   }
 
-  // The path of a stack's ranges below another path: all ranges, or those of some domains. `part` identifies these domains.
+  // The path of a stack's ranges below another path: all ranges, or the ranges of some domains. `part` identifies these domains.
   std::uint32_t below(std::uint32_t path, std::uint32_t stack, std::uint64_t part, const std::vector<std::uint32_t>* domains) {
     if (stack == 0) return path;
     if (path == 0 && domains == nullptr) return stacks_[stack].node;
@@ -213,7 +213,7 @@ class PathTimes {
       for (const Open& one : thread.open) end = std::min(end, one.end);
       if (end > until) break;
       spend(thread, end);
-      // A range inside the ended one may go on, if they only overlap.
+      // A range inside the ended one may continue, if they only overlap.
       const auto is_over = [end](const Open& one) { return one.end <= end; };
       const auto first = std::find_if(thread.open.begin(), thread.open.end(), is_over);
       const std::vector<Open> inside(first + 1, thread.open.end());
@@ -234,7 +234,7 @@ class PathTimes {
   // The open ranges of a thread at a time.
   std::uint32_t stack_of(std::uint32_t number, std::int64_t time) {
     Thread& thread = threads_[number];
-    if (time >= thread.now) advance(thread, time);  // ranges that end at this time are not around it
+    if (time >= thread.now) advance(thread, time);  // ranges that end at this time do not contain it
     const std::vector<Point>& points = thread.points;
     const auto at = [&](std::size_t i) {
       return i < points.size() && points[i].time <= time && (i + 1 == points.size() || points[i + 1].time > time);
@@ -258,7 +258,7 @@ class PathTimes {
   }
 
   std::vector<Node> nodes_ = std::vector<Node>(1);  // the first one is the root
-  Table numbers_;                                   // of the nodes but the root
+  Table numbers_;                                   // of all nodes except the root
   Map<Thread> threads_;
   // The stacks of the process.
   std::vector<Stack> stacks_ = std::vector<Stack>(1);  // the first one is empty
@@ -275,22 +275,23 @@ void bind_path_times(nb::module_& m) {
   times.def(nb::init<>())
       .def("add_ranges", &PathTimes::add_ranges, nb::arg("threads"), nb::arg("starts"), nb::arg("ends"), nb::arg("labels"),
            nb::arg("domains") = nb::none(),
-           "Add ranges (ns), and the numbers of their domains, by default 0. None begins before one of an earlier call, nor\n"
-           "before the launch of earlier work.")
+           "Add ranges (ns), and the numbers of their domains, by default 0. No range starts before a range of an earlier call,\n"
+           "or before the launch of earlier work.")
       .def("add_work", &PathTimes::add_work, nb::arg("threads"), nb::arg("called"), nb::arg("known"), nb::arg("labels"),
            nb::arg("times"), nb::arg("created") = nb::none(), nb::arg("creations") = nb::list(),
            nb::arg("owners") = nb::none(), nb::arg("adopters") = nb::list(),
-           "Add work with its GPU time and the begin of its launching call (ns), if that is known. The ranges that begin before\n"
-           "these calls were added. Work is in the ranges of its own thread, and these are in those that adopt it: ``adopters``\n"
-           "has lists of (thread, domains), outermost first, and more of them at each later call of a process; ``owners`` has\n"
-           "the index there for each row. ``creations`` has the labels of the ranges in which graph nodes were created,\n"
-           "outermost first, the same at each call; ``created`` has the index there for each row. They are below the\n"
-           "ranges of the launch, without those up to the innermost one that is around the launch too.")
+           "Add work with its GPU time and the start of its launching call (ns), if known. The ranges that start before these\n"
+           "calls were added. Work is in the ranges of its own thread, and these are in the ranges that adopt them. ``adopters``\n"
+           "has lists of (thread, domains), outermost first; each later call of a process may add lists. ``owners`` has the index\n"
+           "of a list for each row. ``creations`` has the labels of the ranges around the creation of graph nodes, outermost\n"
+           "first, the same at each call. ``created`` has the index of such an entry for each row. The ranges of the creation are\n"
+           "below the ranges of the launch. The innermost one with the name of a range around the launch is left out, with all\n"
+           "ranges around it.")
       .def("finish", &PathTimes::finish, nb::arg("end") = std::numeric_limits<std::int64_t>::max(),
-           "End all ranges, at this time (ns) at the latest, before those of another process.")
+           "End all ranges, at this time (ns) at the latest, before the ranges of another process follow.")
       .def("nodes", &PathTimes::nodes,
-           "The tree: (parent, label, operations, GPU time, time of threads) of each path; times are its own, in ns.\n"
-           "Node 0 is the root. Parents precede their children. Labels of work have the bit WORK.");
+           "The tree: (parent, label, operations, GPU time, time of threads) of each path. Times are in ns and without the times\n"
+           "of other paths. Node 0 is the root. Parents precede their children. Labels of work have the bit WORK.");
 }
 
 }  // namespace cutrace

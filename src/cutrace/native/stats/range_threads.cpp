@@ -1,5 +1,5 @@
-// The thread whose NVTX ranges of one domain a launch is in: its own thread, or the only one of the process that has a range
-// open.
+// The thread with the NVTX ranges of one domain around a launch. It is the thread of the launch, or the only thread of the
+// process with an open range.
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
@@ -55,7 +55,7 @@ class RangeThreads {
   }
 
  private:
-  // The changes that are kept. A launch before them is in no range.
+  // The number of kept changes. A launch before them is in no range.
   static constexpr std::size_t kKept = 1 << 20;
   static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
@@ -68,20 +68,19 @@ class RangeThreads {
     HowInRange how;
   };
   struct Thread {
-    std::uint32_t ranges = 0;          // that are open now
+    std::uint32_t ranges = 0;          // number of open ranges
     std::vector<std::uint64_t> changes;  // times at which the first range opens or the last one closes, ascending
     bool open_before = false;          // whether a range is open before the first of these times
     std::size_t latest = 0;            // the changes before the time of the previous search
   };
-  // From a time on, the number of threads with an open range, and the sum of their indices. If there is one thread, the sum is its
-  // index.
+  // The number of threads with an open range from a time on, and the sum of their indices. The sum for one thread is its index.
   struct Point {
     std::uint64_t time;
     std::uint64_t threads, indices;
   };
-  using End = std::pair<std::uint64_t, std::size_t>;  // and the index of the thread
+  using End = std::pair<std::uint64_t, std::size_t>;  // time and index of the thread
 
-  // Opens and closes ranges up to a time. At equal times ends come first.
+  // Opens and closes ranges up to a time. Ends come before starts with the same time.
   void sweep(std::uint64_t until) {
     while (true) {
       const std::uint64_t start = next_ < pending_.size() ? pending_[next_].start : kNever;
@@ -126,8 +125,7 @@ class RangeThreads {
     }
   }
 
-  // The number of elements up to a time. `latest` is the result of the previous search, because searches ask for times near each
-  // other.
+  // The number of elements up to a time. `latest` is the result of the previous search, which speeds up a search for a near time.
   template <typename Element, typename Time>
   static std::size_t until(const std::vector<Element>& elements, std::size_t& latest, std::uint64_t time, const Time& time_of) {
     const bool begins = latest == 0 || time_of(elements[latest - 1]) <= time;
@@ -156,7 +154,7 @@ class RangeThreads {
   }
 
   bool adopts_;
-  std::vector<Range> pending_;  // ascending by start; those before next_ were opened
+  std::vector<Range> pending_;  // ascending by start; ranges before next_ were opened
   std::size_t next_ = 0;
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;  // of the open ranges
   Map<Thread> threads_;
@@ -169,18 +167,19 @@ class RangeThreads {
 }  // namespace
 
 void bind_range_threads(nb::module_& m) {
-  nb::class_<RangeThreads> threads(m, "RangeThreads", "The threads of a process whose ranges of one domain its launches are in.");
+  nb::class_<RangeThreads> threads(m, "RangeThreads", "The threads with the ranges of one domain around the launches of a\n"
+                                                      "process.");
   threads.attr("OWN") = static_cast<int>(kOwn);
   threads.attr("ADOPTED") = static_cast<int>(kAdopted);
   threads.attr("SEVERAL") = static_cast<int>(kSeveral);
   threads.attr("NONE") = static_cast<int>(kNone);
   threads.def(nb::init<bool>(), nb::arg("adopts"))
       .def("add", &RangeThreads::add, nb::arg("threads"), nb::arg("starts"), nb::arg("ends"),
-           "Add ranges (ns) in any order. None starts before a time that find() was asked about.")
+           "Add ranges (ns) in any order. No range starts before a time of an earlier find().")
       .def("find", &RangeThreads::find, nb::arg("threads"), nb::arg("times"),
-           "The thread whose ranges the launches of these threads at these times (ns) are in, and how: OWN, ADOPTED, SEVERAL\n"
-           "(threads have a range open) or NONE. All ranges that start up to the last of these times were added. Changes up to\n"
-           "that time are kept, a million of them.");
+           "The thread with the ranges around the launches of these threads at these times (ns), and their relation: OWN,\n"
+           "ADOPTED, SEVERAL (several threads have an open range) or NONE. All ranges that start up to the last of these times\n"
+           "were added. A million changes up to that time are kept.");
 }
 
 }  // namespace cutrace

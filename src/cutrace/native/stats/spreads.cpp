@@ -1,5 +1,4 @@
-// Statistics of integers by group, without keeping the integers: count, sum, extremes, deviation, and a histogram for
-// quantiles.
+// Statistics of integers by group: count, sum, extremes, deviation, and a histogram for quantiles. The integers are not kept.
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
@@ -20,7 +19,7 @@ namespace {
 
 class Spreads {
  public:
-  // A bin is a float without its lowest bits: ten bits of the mantissa stay.
+  // A bin is a float with ten bits of mantissa.
   static constexpr unsigned kDroppedBits = 13;
   static constexpr unsigned kCodeBits = 31 - kDroppedBits;
 
@@ -32,7 +31,7 @@ class Spreads {
     std::uint64_t high() const { return static_cast<std::uint64_t>(sum >> 64); }
     std::uint64_t low() const { return static_cast<std::uint64_t>(sum); }
 
-    // The sum of the squared differences from the mean. The sum for the mean rounded down is exact, because wrapping cancels.
+    // The sum of the squared differences from the mean. The sum for the rounded-down mean is exact, because wrapping cancels.
     double deviations() const {
       if (count == 0) return 0;
       const auto numbers = static_cast<unsigned __int128>(count);
@@ -119,7 +118,7 @@ void bind_spreads(nb::module_& m) {
       .def("__len__", &Spreads::size, "The largest group plus one.")
       .def("rows", &Spreads::rows,
            "By group: (count, sum >> 64, sum & (2**64 - 1), median, third quartile, sum of squared differences from the mean,\n"
-           "least, greatest). The quartiles are those of the histogram, 0 without numbers.");
+           "least, greatest). The quartiles come from the histogram and are 0 without numbers.");
 }
 
 }  // namespace cutrace

@@ -1,5 +1,5 @@
-// GPU work over time. StreamTimes measures when streams ran work, why they were idle, and how long their queues were;
-// GpuTimes measures how long a GPU ran work of each kind. Both read rows in the order of their start, in little memory.
+// GPU work over time. StreamTimes measures busy times, reasons of idle times, and lengths of queues of streams. GpuTimes measures
+// the time that a GPU ran each kind of work. Both read rows in the order of their start, in little memory.
 // docs/reference/statistics.md has the rules.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
@@ -26,7 +26,7 @@ namespace cutrace {
 namespace {
 
 constexpr std::int64_t kUnset = -1;
-constexpr std::size_t kTables = 4;  // of GPU work; the first is that of kernels
+constexpr std::size_t kTables = 4;  // tables of GPU work; the first has the kernels
 using Times = Column<std::int64_t>;
 using Counts = std::array<std::uint64_t, kTables>;
 
@@ -47,7 +47,7 @@ struct Union {
   }
 };
 
-// The time that groups of work are busy, in equal parts of a span.
+// The busy time of groups of work, in equal parts of a span.
 class BusyParts {
  public:
   BusyParts(std::int64_t first, std::int64_t last, std::size_t parts) : first_(first), parts_(parts) {
@@ -92,8 +92,8 @@ class BusyParts {
 
 class StreamTimes {
  public:
-  // A gap below `consecutive` is a kernel wait. Work that starts up to `release` after other work may have waited for it.
-  // A queue is full with `full` launches; lengths are known up to `longest`. Times are in ns.
+  // A gap below `consecutive` is a kernel wait. Work that starts up to `release` after the end of other work may have waited for
+  // that work. A queue is full with `full` launches. Lengths are known up to `longest`. Times are in ns.
   StreamTimes(std::int64_t consecutive, std::int64_t release, std::size_t full, std::size_t longest)
       : consecutive_(consecutive), release_(release), full_(std::min(full, longest)), longest_(longest) {
     if (full == 0) throw std::invalid_argument("full must be 1 or more");
@@ -150,7 +150,7 @@ class StreamTimes {
     std::array<std::int64_t, kReasons> idle{};
     std::uint64_t gaps = 0;
     LaunchQueue queue;
-    std::deque<std::int64_t> begins;  // of the work in the queue after the last launch, which is included
+    std::deque<std::int64_t> begins;  // starts of the work in the queue after the last launch, including that launch
     std::int64_t first_queued = kUnset, begun = kUnset;
     unsigned __int128 waited = 0;  // the sum of the times between queueing and start
     std::int64_t full = 0;
@@ -171,7 +171,7 @@ class StreamTimes {
     s.ran.add(work.start, work.end);
   }
 
-  // Why a stream was idle from the end of earlier work to the start of this work.
+  // The reason for the idle time of a stream from `before` to the start of this work.
   Reason reason(const Work& work, std::int64_t before) const {
     if (work.known && work.called > before) return kHost;
     if (work.start - before < consecutive_) return kKernel;
@@ -180,14 +180,14 @@ class StreamTimes {
     return work.known && released ? kDependency : kOther;
   }
 
-  // The length of the queue after a launch that is queued from a time to its start.
+  // The length of the queue after a launch that is queued from `queued` to `start`.
   std::int64_t length(Stream& s, std::int64_t queued, std::int64_t start) {
     if (s.first_queued == kUnset) s.first_queued = queued;
     s.begun = start;
     s.waited += static_cast<std::uint64_t>(start - queued);
     s.begins.push_back(start);
     while (!s.begins.empty() && s.begins.front() <= queued) s.begins.pop_front();
-    // Keep one more than `longest`: `since` below needs it.
+    // Keep one more than `longest`, because `since` below needs it.
     if (s.begins.size() > longest_ + 1) s.begins.pop_front();
     const std::size_t length = s.begins.size();
     if (length >= full_) {
@@ -250,31 +250,32 @@ class GpuTimes {
 }  // namespace
 
 void bind_work(nb::module_& m) {
-  nb::class_<BusyParts>(m, "BusyParts", "The time that groups of work are busy, in equal parts of a span.")
+  nb::class_<BusyParts>(m, "BusyParts", "The busy time of groups of work, in equal parts of a span.")
       .def(nb::init<std::int64_t, std::int64_t, std::size_t>(), nb::arg("first"), nb::arg("last"), nb::arg("parts"))
       .def("add", &BusyParts::add, nb::arg("groups"), nb::arg("starts"), nb::arg("ends"),
-           "Add work in the order of its start (ns). Time in which several pieces of a group run counts once.")
+           "Add work in the order of its start (ns). Time with several pieces of a group counts once.")
       .def_prop_ro("width", &BusyParts::width, "The length of a part (ns).")
       .def("busy", &BusyParts::busy, "The times (ns) of all parts of group 0, then of group 1, and so on.");
   nb::class_<StreamTimes>(m, "StreamTimes", "Busy and idle times of streams, and their queues.")
       .def(nb::init<std::int64_t, std::int64_t, std::size_t, std::size_t>(), nb::arg("consecutive"), nb::arg("release"),
            nb::arg("full"), nb::arg("longest"),
-           "Gaps below ``consecutive`` are kernel waits. Work may have waited for work that ended up to ``release`` before (ns).\n"
-           "A queue is full with ``full`` launches; lengths are known up to ``longest``.")
+           "Gaps below ``consecutive`` are kernel waits. Work that starts up to ``release`` (ns) after the end of other work may\n"
+           "have waited for it. A queue is full with ``full`` launches. Lengths are known up to ``longest``.")
       .def("add", &StreamTimes::add, nb::arg("starts"), nb::arg("ends"), nb::arg("tables"), nb::arg("streams"),
            nb::arg("correlations"), nb::arg("known"), nb::arg("called"), nb::arg("returned"),
-           "Add work in the order of its start, with the numbers of its streams. ``known`` marks work with a recorded call,\n"
-           "which lasted from ``called`` to ``returned``. Returns the stream of each launch, and the length of its queue.")
+           "Add work in the order of its start, with the numbers of its streams. ``known`` marks work with a recorded call, which\n"
+           "lasted from ``called`` to ``returned``. Returns the stream of each launch, and the length of its queue.")
       .def("uses", &StreamTimes::uses,
-           "By stream: (counts by table, first begin, last end, busy time, idle times by reason (host, kernel, dependency,\n"
-           "other), gaps, sum of waiting times (>> 64, & (2**64 - 1)), time from the first launch to the last begin, time with\n"
-           "a full queue). The first begin is -1 for a stream without work.");
-  nb::class_<GpuTimes>(m, "GpuTimes", "How long GPUs ran work of each kind. Kinds are the bits 1, 2, 4 and 8.")
+           "By stream: (counts by table, first start, last end, busy time, idle times by reason (host, kernel, dependency,\n"
+           "other), gaps, sum of waiting times (>> 64, & (2**64 - 1)), time from the first launch to the last start, time with a\n"
+           "full queue). The first start is -1 for a stream without work.");
+  nb::class_<GpuTimes>(m, "GpuTimes", "The time that GPUs ran work of each kind. Kinds are the bits 1, 2, 4 and 8.")
       .def(nb::init<>())
       .def("add", &GpuTimes::add, nb::arg("devices"), nb::arg("starts"), nb::arg("ends"), nb::arg("tables"),
            nb::arg("kinds"), "Add work in the order of its start.")
       .def("uses", &GpuTimes::uses,
-           "In the order of devices: (device, counts by table, sums of times by table, first begin, last end, time by set of kinds).");
+           "In the order of devices: (device, counts by table, sums of times by table, first start, last end, time by set of\n"
+           "kinds).");
 }
 
 }  // namespace cutrace

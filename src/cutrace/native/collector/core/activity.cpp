@@ -161,8 +161,8 @@ template <> void ActivityDecoder::add(const CUpti_ActivityOverhead& r) {
   add_timed(row);
 }
 
-// While the program is ahead of the GPU, CUPTI reports a full queue for each launch. These rows would add half as many bytes as
-// the launches. So records of one thread that are less than a millisecond apart become one row.
+// While the program is ahead of the GPU, CUPTI reports a full queue for each launch. A row for each record would add half as many
+// bytes as the launches take. So records of one thread that are less than a millisecond apart become one row.
 void ActivityDecoder::add_full_queue(const rows::Overheads& row) {
   constexpr std::uint64_t kLargestGap = 1'000'000;
   rows::Overheads& wait = full_queues_[std::uint32_t{row.thread}];  // by value: a packed field cannot bind to a reference
@@ -325,7 +325,7 @@ void ActivityDecoder::record(const CUpti_Activity* r) {
     CUTRACE_CASE(EXTERNAL_CORRELATION, ExternalCorrelation) CUTRACE_CASE(UNIFIED_MEMORY_COUNTER, UnifiedMemoryCounter2)
     CUTRACE_CASE(JIT, Jit) CUTRACE_CASE(ENVIRONMENT, Environment) CUTRACE_CASE(MODULE, Module) CUTRACE_CASE(FUNCTION, Function)
 #undef CUTRACE_CASE
-    case CUPTI_ACTIVITY_KIND_DEVICE_ATTRIBUTE:  // comes with DEVICE; the driver provides these fields
+    case CUPTI_ACTIVITY_KIND_DEVICE_ATTRIBUTE:  // CUPTI adds these records to those of DEVICE; the driver provides their fields
       return;
     default: capture_.lose(rows::Loss::unknown_record, 1, "activity kind " + std::to_string(static_cast<int>(r->kind)));
   }

@@ -79,7 +79,8 @@ class ActivityDecoder {
   template <typename Row>
   void add_timed(const Row& row) {
     const Row on_time = timed(row);
-    if constexpr (requires { row.graph; }) graph_work_ |= row.graph != 0;  // before rows are skipped: also for earlier recordings
+    // set before rows are skipped, so it includes records of earlier recordings
+    if constexpr (requires { row.graph; }) graph_work_ |= row.graph != 0;
     if (is_earlier(on_time.end) || !capture_.keeps(on_time)) return;
     const bool known = row.start != 0 && row.end != 0;
     if (!known) capture_.lose(rows::Loss::unknown_time, 1, Row::kName);

@@ -38,23 +38,25 @@ CUTRACE_EXPORT int cutrace_flush(void);
 /* Waits until the GPU has finished the work of the devices' primary contexts and of the caller's current context. The
  * capture does not show this wait. Returns at once while no GPU activity is recorded. */
 CUTRACE_EXPORT int cutrace_synchronize(void);
-/* Completes the file with all complete records, moves it to `path` (on the same file system) and goes on in a new file.
- * 0: `path` is a complete capture. 1: the program did nothing since the last cut, apart from cutrace_mark(); no file is
- * written, and the recording goes on in the old file. Negative: the cut failed, and the recording goes on. */
+/* Completes the file with all complete records, moves it to `path` (on the same file system) and continues in a new file. 0:
+ * `path` is a complete capture. 1: the program did nothing since the last cut, apart from cutrace_mark(). Then no file is
+ * written, and the recording continues in the old file. Negative: the cut failed, and the recording continues. */
 CUTRACE_EXPORT int cutrace_cut(const char* path);
 /* Writes the rows of a recording that keeps only its newest rows (last_ms, rotate) to `path`, as a capture; replaces the
- * file. 0: done. 1: nothing is recorded yet. Negative: the dump failed. The recording goes on in any case. */
+ * file. 0: done. 1: nothing is recorded yet. Negative: the dump failed. The recording continues in any case. */
 CUTRACE_EXPORT int cutrace_dump(const char* path);
-/* Records the Python stacks of calls of these groups from now on: "sync", "alloc", "copy", "launch", separated by commas. It also
- * applies when the recording, or its use of CUPTI, starts later. "" ends that. The recording needs the option stacks=later. */
+/* Records the Python stacks of calls of these groups from now on: "sync", "alloc", "copy", "launch", separated by commas. ""
+ * records none. The request also applies to a recording that starts, or attaches to CUPTI, later. The recording needs the option
+ * stacks=later. */
 CUTRACE_EXPORT int cutrace_stacks(const char* calls);
 /* Adds a mark to the capture. */
 CUTRACE_EXPORT int cutrace_mark(const char* text);
-/* Starts and ends a range of the calling thread, in the default domain of NVTX. These ranges have a stack of their own. So a pop
- * of the program in between ends only a range of the program. They do nothing while no recording runs. */
+/* Starts and ends a range of the calling thread, in the default domain of NVTX. These ranges have a separate stack, so a pop of
+ * the program never ends one of them. Both functions do nothing while no recording runs. */
 CUTRACE_EXPORT void cutrace_range_push(const char* name);
 CUTRACE_EXPORT void cutrace_range_pop(void);
-/* For collect/annotate.py. number -1: its hooks are in place; else the name with this number in `annotate` has a range. */
+/* For collect/annotate.py. A `number` of -1 reports that its hooks are in place. Another `number` reports that the name with this
+ * index in `annotate` has a range. */
 CUTRACE_EXPORT void cutrace_annotated(int number);
 /* Adds a sentence to the notes of the recording. */
 CUTRACE_EXPORT void cutrace_note(const char* sentence);

@@ -62,7 +62,7 @@ void Descriptor::set(int fd) {
 void Descriptor::take(Descriptor& other) {
   device_.store(other.device_.load());
   inode_.store(other.inode_.load());
-  // At each moment at least one of the two has it, so that a forked child closes it.
+  // At each moment at least one of the two descriptors owns the file, so that a forked child closes it.
   fd_.store(other.fd_.load());
   other.fd_.store(-1);
 }
@@ -83,7 +83,7 @@ bool Descriptor::restore(const std::string& path, std::uint64_t offset) {
 
 bool Descriptor::close() {
   const bool good = !ours() || ::close(fd_.load()) == 0 || errno == EINTR;
-  fd_.store(-1);  // after closing, so that a child forked before closes it too
+  fd_.store(-1);  // stored last: a child forked before the close still knows the descriptor
   return good;
 }
 

@@ -67,10 +67,10 @@ class BlockFile {
   // Appends a whole block or nothing: after a failure the file is truncated to its last whole block.
   Written append(const Block& block, std::span<const iovec> payload);
 
-  // Go on in a new file, in three steps. A failure of the first two changes nothing.
+  // Continues in a new file, in three steps. A failure of the first two changes nothing.
   //   prepare_next: creates the new file in the same folder.
   //   move_to: renames this file to `target`; it may still be written.
-  //   switch_to_next: closes this file; the new one gets its original name. Block numbers go on.
+  //   switch_to_next: closes this file and gives its original name to the new one. Block numbers continue.
   // False and a sentence in `error` when a step fails.
   bool prepare_next(std::string& error);
   bool move_to(const std::string& target, std::string& error);

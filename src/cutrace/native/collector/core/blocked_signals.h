@@ -10,8 +10,8 @@
 
 namespace cutrace {
 
-// Blocks all signals while it lives. The collector's threads inherit the mask, so they do not receive the program's signals. A
-// write of the collector to a file at its limit, or to a pipe that nobody reads, does not end the program.
+// Blocks all signals while it lives. The collector's threads inherit the mask, so they do not receive the program's signals. The
+// program also survives a write of the collector to a file at its size limit, or to a pipe without a reader.
 class BlockedSignals {
  public:
   BlockedSignals() {
@@ -25,7 +25,7 @@ class BlockedSignals {
     for (const int number : {SIGXFSZ, SIGPIPE})
       if (sigismember(&before_, number) == 0) sigaddset(&of_writes, number);
     const timespec now{};
-    while (sigtimedwait(&of_writes, nullptr, &now) > 0) {  // discard those of our own writes
+    while (sigtimedwait(&of_writes, nullptr, &now) > 0) {  // discard the signals of the collector's own writes
     }
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }

@@ -39,8 +39,8 @@ bool Capture::flush_references(bool last) {
   return good;
 }
 
-// References that could not be written for long are all given up together, because strings, launches and rows refer to each other.
-// No row that refers to them may wait in a table.
+// Gives up all unwritten references together when they take too much memory, because strings, launches and rows refer to each
+// other. The tables must hold no row that refers to them.
 void Capture::give_up_references() {
   const std::size_t launches = std::get<TableBuffer<rows::Launches>>(tables_).rows.size();
   const std::size_t nodes = std::get<TableBuffer<rows::GraphNodes>>(tables_).rows.size();
@@ -117,7 +117,7 @@ Capture::Contents Capture::begin_file() {
   drop_references();
   const auto write = [this](const auto& entry) { add_object_info(entry.row, entry.name, entry.other); };
   std::apply([&](const auto&... info) { (info.each(write), ...); }, object_info_);
-  lose(rows::Loss::table_limit, std::exchange(object_info_dropped_, 0), "streams and names that an earlier file has");
+  lose(rows::Loss::table_limit, std::exchange(object_info_dropped_, 0), "streams and names that only an earlier file has");
   events_ = 0;
   return std::exchange(contents_, {});
 }

@@ -66,7 +66,7 @@ class ObjectInfo {
     if (it == entries_.end() || it->second.name != name || it->second.other != other) return false;
     return std::memcmp(&it->second.row, &row, sizeof row) == 0;
   }
-  // Keeps a row, replacing an earlier one of the same object. False when there are too many.
+  // Keeps a row and replaces an earlier row of the same object. False when there are too many rows.
   bool keep(const Row& row, std::string_view name, std::string_view other) {
     const Key key = key_of(row, other);
     if (entries_.size() >= kMost && !entries_.contains(key)) return false;
@@ -206,7 +206,7 @@ class Capture {
   Contents begin_file();
   // Counts the rows of a deleted file of this recording as losses, and adds the file's own losses.
   void rotated_out(const Contents& contents);
-  // The number of program events and losses in this file; 0 while it has only the rows that each file starts with.
+  // The number of program events and losses in this file. It is 0 while the file has only the rows that start each file.
   std::uint64_t events() const { return events_; }
 
   std::uint64_t rows() const { return rows_; }
@@ -218,7 +218,7 @@ class Capture {
 
   struct Function {
     std::uint16_t id;
-    std::uint32_t file;  // the last file that it was written to
+    std::uint32_t file;  // the last file with a row of this function
   };
 
   void add_graph_node(std::uint64_t id);
@@ -301,7 +301,7 @@ void Capture::flush(TableBuffer<Row>& table, bool last) {
     const bool ready = flush_references(last);
     const Written result = ready ? write(table, last) : Written::error;
     const std::size_t count = table.rows.size();
-    table.clear();  // before code that may throw, so that no row is written twice
+    table.clear();  // cleared before code that may throw, so that no row is written twice
     if (result != Written::yes) {
       const bool full = result == Written::size_limit || (!ready && file_.last_errno() == 0);
       lose(full ? rows::Loss::size_limit : rows::Loss::write_error, count, Row::kName);

@@ -47,7 +47,7 @@ void CuptiSource::on_request(std::uint8_t** buffer, std::size_t* size, std::size
   BufferPool& pool = source.pool_;
   *buffer = pool.request();
   *size = *buffer != nullptr ? pool.buffer_size() : 0;
-  *records = 0;  // as many as fit
+  *records = 0;  // 0: CUPTI writes as many records as fit
 }
 
 void CuptiSource::on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid) {
@@ -80,7 +80,7 @@ bool CuptiSource::subscribe(const Options& options, bool before_cuda, Notes& not
                            "); run `cutrace doctor`");
     return false;
   }
-  // The other tool may share CUPTI.
+  // The other tool may allow another subscriber.
   if (!options.share && subscribe_as_one_of_several(holder)) return true;
   for (const std::string& tool : likely_cupti_holders()) holder += (holder.empty() ? "" : ", ") + tool;
   notes.add("GPU activity is not recorded: another tool holds CUPTI in this process" +
@@ -291,7 +291,7 @@ bool CuptiSource::suspend(bool wait, void* context) {
   return waited;
 }
 
-// The writer counts buffers that CUPTI does not return as lost. False when this had to wait for buffers.
+// The writer counts buffers that CUPTI does not return as lost. Returns false when it had to wait for buffers.
 bool CuptiSource::take_back_buffers(bool at_exit) {
   // A forced flush returns running kernels without an end time. CUPTI does not return them again, nor to other tools. So force a
   // flush only when nothing can follow and CUPTI is not shared.

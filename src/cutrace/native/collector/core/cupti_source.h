@@ -35,8 +35,8 @@ class CuptiSource {
   static bool synchronize(void* context);
   // False when it did not wait for all work. is_read() tells whether a writer still reads the buffers.
   bool detach(bool at_exit, bool synchronize, void* context, const std::function<bool()>& is_read);
-  // The flusher, in a recording of windows. resume() enables the kinds at the start of a window and returns those that work.
-  // suspend() disables them at the end of the window; its arguments and result are those of detach().
+  // For the flusher, in a recording of windows. resume() enables the kinds at the start of a window and returns the kinds that
+  // work. suspend() disables them at the end of the window. It has the arguments and the result of detach().
   KindSet resume(bool before_cuda);
   bool suspend(bool wait, void* context);
 
@@ -84,7 +84,7 @@ class CuptiSource {
 
   CuptiLibrary library_;
   bool loaded_ = false;
-  bool finalize_ = false;  // after this recording
+  bool finalize_ = false;  // CUPTI is finalised after this recording
   bool served_ = false;    // CUPTI has served a recording
   bool prepared_ = false;  // the settings of prepare() are made
   // Whether CUPTI uses this library's clock, and thread ids of the system.
@@ -92,8 +92,8 @@ class CuptiSource {
     bool clock = false;
     bool threads = false;
   };
-  Conventions conventions_;       // of this recording
-  Conventions conventions_once_;  // while CUPTI serves one tool; set once per process
+  Conventions conventions_;       // in this recording
+  Conventions conventions_once_;  // in recordings in which CUPTI serves one tool; set once per process
   CUpti_SubscriberHandle subscriber_ = nullptr;
   Callbacks callbacks_;
   Enabler enabler_;
@@ -101,9 +101,9 @@ class CuptiSource {
   BufferPool pool_;
   std::atomic<bool> active_{false};
   std::atomic<CUptiResult> flushed_{CUPTI_SUCCESS};
-  std::atomic<bool> can_finalize_{true};     // false for the rest of the process once work of graphs was or may have been recorded
-  std::atomic<bool> counts_dropped_{false};  // from the first kind to the last flush
-  std::atomic<std::uint64_t> dropped_{0};    // not yet taken
+  std::atomic<bool> can_finalize_{true};     // false from the first possible record of graph work until the process ends
+  std::atomic<bool> counts_dropped_{false};  // true from the first enabled kind to the last flush
+  std::atomic<std::uint64_t> dropped_{0};    // counted, but not yet returned to the writer
 };
 
 }  // namespace cutrace

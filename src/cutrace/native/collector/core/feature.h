@@ -82,7 +82,7 @@ class Feature : public CallbackHandler {
   virtual void kinds_enabled(const AttachContext&) {}
   // The flusher, at each flush; may block in CUPTI.
   virtual void flush() {}
-  // The flusher, before CUPTI's kinds are disabled and its subscriber leaves. At exit the subscriber stays.
+  // The flusher, before CUPTI's kinds are disabled and the subscriber unsubscribes. At exit the subscriber stays.
   virtual void detach(bool /*at_exit*/) {}
   // The program exits, and its recording has ended.
   virtual void at_exit() {}

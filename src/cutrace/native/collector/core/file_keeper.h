@@ -23,13 +23,13 @@ class FileKeeper {
  public:
   virtual ~FileKeeper() = default;
 
-  // The thread that starts the recording: the watcher that the decoders report to.
+  // The thread that starts the recording. Returns the watcher that gets reports from the decoders.
   virtual Watcher& watcher() { return no_watcher_; }
   // Which rows the files keep; null for all.
   virtual RowFilter* filter() { return nullptr; }
-  // The thread that starts the recording, when the threads of the recording run.
+  // The thread that starts the recording, after the threads of the recording have started.
   virtual void begin() {}
-  // The thread that attaches CUPTI, when CUPTI is in use. `before_cuda`: inside cuInit().
+  // The thread that attaches CUPTI, after CUPTI is in use. `before_cuda`: inside cuInit().
   virtual void attached(bool /*before_cuda*/) {}
   // The rows of a buffer are in the tables.
   virtual void buffer_read() {}
@@ -42,11 +42,11 @@ class FileKeeper {
   virtual void stopping() {}
   // All records are read. The last file is not complete yet.
   virtual void end(bool at_exit) = 0;
-  // The path that the last file gets at the end instead of this one; "" when nobody wants the file.
+  // The final path of the last file, in place of `path`; "" when the file is not kept.
   virtual std::string last_path(const std::string& path) { return path; }
   // Any thread: writes the kept rows to `path`. On failure `error` is a sentence.
   virtual Outcome dump(const std::string& path, std::string& error) = 0;
-  // Any thread: why the recording cannot be cut; null when it can.
+  // Any thread: the reason why the recording cannot be cut; null when it can be cut.
   virtual const char* why_not_cut() const = 0;
 
  private:

@@ -78,7 +78,7 @@ class StringTable {
       text_bytes_ += text.size();
       ++next_id_;
       return *it;
-    } catch (const std::bad_alloc&) {  // a failing recording still writes its pending strings
+    } catch (const std::bad_alloc&) {  // undo both inserts: a failing recording still writes its pending strings
       heads_.resize(heads);
       bytes_.resize(bytes);
       throw;
@@ -117,13 +117,13 @@ class LaunchTable {
  public:
   explicit LaunchTable(std::size_t limit_rows) : limit_(limit_rows) { clear(); }
 
-  // The id of a configuration. `row` holds everything but `id` and `name`, which stay 0; `name` is CUPTI's.
-  // A new configuration is passed to add(row) with both filled in.
+  // The id of a configuration. `row` has all fields except `id` and `name`, which are 0; the argument `name` is CUPTI's. A new
+  // configuration is passed to add(row) with both fields set.
   template <typename Add>
   std::uint32_t intern(const rows::Launches& row, const char* name, StringTable& strings, Add&& add) {
     const std::uint64_t hash = hash_mix(hash_bytes(&row, sizeof row), reinterpret_cast<std::uintptr_t>(name));
     Recent& recent = recent_[hash % kRecent];
-    // Compare the string too: another name may be at the address of an unloaded module's name.
+    // Compare the string too: another name may have the address of an unloaded module's name.
     if (recent.id != 0 && recent.pointer == name && std::memcmp(&recent.row, &row, sizeof row) == 0 &&
         (name == nullptr || std::strcmp(name, recent.text) == 0))
       return recent.id;

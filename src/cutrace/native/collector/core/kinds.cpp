@@ -97,7 +97,8 @@ std::string option_of(const KeptCalls& keeps) {
 // One call of each API that stays enabled between windows, see Enabler::keep_calls_possible().
 bool stays_enabled(std::string_view name) { return name.starts_with("cudaDeviceReset") || name == "cuLinkComplete"; }
 
-// Turns the kept calls on or off (`kept`), or all others. Adds refusals to `out`. `but_one`: skips the calls that stay enabled.
+// Turns calls on or off: the kept ones with `kept`, else all others. Adds refusals to `out`. `but_one`: skips the calls that stay
+// enabled.
 void set_calls(const CuptiLibrary& cupti, const KeptCalls& keeps, bool kept, bool on, EnabledKinds& out, bool but_one = false) {
   std::string_view first;
   CUptiResult error = CUPTI_SUCCESS;
@@ -115,8 +116,8 @@ void set_calls(const CuptiLibrary& cupti, const KeptCalls& keeps, bool kept, boo
   out.refused.push_back({"a part of " + option_of(keeps) + ": " + std::string(first) + more, cupti.error_name(error)});
 }
 
-// If single calls are enabled, the other calls cost nothing. When CUDA is already in use, this works with CUPTI 13.5, but 13.0
-// then records no calls.
+// With single calls enabled, the other calls cost nothing. When CUDA is already in use, CUPTI 13.5 accepts this, but CUPTI 13.0
+// records no calls.
 bool can_enable_by_call(const CuptiLibrary& cupti, bool before_cuda) {
   return cupti.has_filter() && (before_cuda || cupti.version >= kCupti_13_5);
 }

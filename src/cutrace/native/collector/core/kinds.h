@@ -94,8 +94,8 @@ struct EnabledKinds {
 // miss their first kernels. They hold no lock and poll the state, for kLongestWait at most.
 class Enabler final : public CallbackHandler {
  public:
-  // Starts a recording. The calls of groups are recorded even without Kind::api. `before_cuda`: inside cuInit(). Returns the kinds
-  // that are enabled or will be.
+  // Starts a recording. The calls of groups are recorded even without Kind::api. `before_cuda`: inside cuInit(). Returns the
+  // kinds that are enabled now or later.
   KindSet enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool graph_nodes,
                  bool before_cuda);
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
@@ -117,12 +117,12 @@ class Enabler final : public CallbackHandler {
  private:
   static constexpr std::chrono::seconds kLongestWait{5};
 
-  // One thread goes from `waiting` to `enabling`. In `unwatching` the kinds are enabled, and the thread disables the callbacks.
+  // One thread moves from `waiting` to `enabling`. In `unwatching` the kinds are enabled, and this thread disables the callbacks.
   enum class State { settled, waiting, enabling, unwatching };
   struct WatchedCall {
     CUpti_CallbackDomain domain;
     CUpti_CallbackId id;
-    bool submits_work;  // else it creates a context
+    bool submits_work;  // false: it creates a context
   };
 
   bool watch_for_work();
@@ -145,7 +145,7 @@ class Enabler final : public CallbackHandler {
   bool by_call_ = false;     // API calls can be enabled one by one
   bool keeps_call_ = false;  // one of these calls stays enabled
   mutable std::mutex refused_mutex_;
-  std::vector<Refusal> refused_;  // of the latest window if holds_; both under refused_mutex_
+  std::vector<Refusal> refused_;  // with holds_, of the latest window only; both under refused_mutex_
   std::atomic<bool> without_memory_{false};
   std::atomic<bool> context_made_{false};
   std::atomic<bool> work_waits_{false};  // a call that submits work started before there was a context

@@ -10,11 +10,11 @@ namespace cutrace {
 
 class LaunchValues {
  public:
-  // `limit`: bytes for the values of launches whose kernels take long.
+  // `limit`: bytes for the values of launches with long-running kernels.
   explicit LaunchValues(std::size_t limit) : limit_(limit) {}
 
-  // Adds the value, not 0, of the launch with this correlation id. `recorded`: the kernels of earlier launches are recorded, so
-  // values without a record yet are kept. False when values of earlier launches were dropped.
+  // Adds the nonzero value of the launch with this correlation id. `recorded`: kernels of earlier launches are recorded, so their
+  // values are kept until the records arrive. False when values of earlier launches were dropped.
   bool add(std::uint32_t correlation, std::uint64_t value, bool recorded) {
     if (recent_.empty()) recent_.resize(kRecent);
     LaunchValue& place = recent_[correlation % kRecent];
@@ -51,8 +51,8 @@ class LaunchValues {
   std::size_t later_bytes() const { return later_.size() * kLater; }
 
   std::size_t limit_;
-  // Indexed by the low bits of the correlation id. An entry moves to later_ when another one displaces it before a kernel record:
-  // its kernel takes long, or the call launched none.
+  // Indexed by the low bits of the correlation id. A new entry moves an older one without a kernel record to later_: the kernel
+  // takes long, or the call launched none.
   std::vector<LaunchValue> recent_;
   std::unordered_map<std::uint32_t, std::uint64_t> later_;
 };

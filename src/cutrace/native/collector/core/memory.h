@@ -11,8 +11,8 @@
 
 namespace cutrace {
 
-// Copies bytes of this process without a fault. `to` has space for `size` bytes, of which at most 12 KiB are read. Returns the
-// number of bytes before the first unmapped page, or -1 with errno.
+// Copies bytes of this process without a fault. `to` has space for `size` bytes. Reads at most 12 KiB. Returns the number of
+// bytes before the first unmapped page, or -1 with errno.
 inline ssize_t try_read(std::uint64_t address, void* to, std::size_t size) {
   constexpr std::size_t kPage = 4096;
   // A transfer stops only between two elements of the vector, so each page is one element.

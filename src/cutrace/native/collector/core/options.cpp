@@ -33,13 +33,13 @@ bool sampled(std::string_view value, Options& o) {
   return o.sample_period >= 5 && o.sample_period <= 31;
 }
 
-// Names, separated by commas.
+// Names separated by commas.
 bool names(std::string_view value, std::vector<std::string>& out) {
   while (!value.empty()) out.emplace_back(trimmed(next_word(value, ",")));
   return !out.empty() && out.size() <= Options::kMostAnnotated && std::ranges::find(out, "") == out.end();
 }
 
-// "sync,launch:100": groups of calls; of launches, one in 100. "later": none yet.
+// "sync,launch:100": groups of calls; one in 100 launches. "later": no groups yet.
 bool stacks(std::string_view value, Options& o) {
   while (!value.empty()) {
     std::string_view word = trimmed(next_word(value, ","));

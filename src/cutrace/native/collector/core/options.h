@@ -18,7 +18,7 @@ namespace cutrace {
 
 struct Options {
   std::string directory;              // each process writes <directory>/<pid>-<instance>.bin
-  std::string output;                 // or this one file
+  std::string output;                 // the only file, in place of files in `directory`
   std::string cupti;                  // libcupti to load when none is loaded yet
   KindSet kinds = kDefaultKinds;      // activity kinds, by the names in kinds.h
   ApiFilter api = ApiFilter::launch;  // which API calls
@@ -29,16 +29,16 @@ struct Options {
   std::uint64_t last_ms = 0;                           // keep only the rows of the last milliseconds, 0 for all
   bool rotate = false;                                 // at max_size, drop the oldest rows, not the new ones
   std::string dump;                                    // SIGUSR2 writes run-1.bin, ... if this is run.bin
-  std::vector<Condition> dump_when;                    // write a dump when one of them is true
-  std::uint64_t dump_limit = 5;                        // most dumps for each condition
-  std::uint64_t dump_pause_ms = 30'000;                // between two dumps for the same condition
+  std::vector<Condition> dump_when;                    // a dump is written when one of these conditions is true
+  std::uint64_t dump_limit = 5;                        // largest number of dumps for each condition
+  std::uint64_t dump_pause_ms = 30'000;                // least time between two dumps for the same condition
   std::uint64_t buffer_size = 0;                       // bytes of an activity buffer, 0 for the default
-  std::vector<std::string> annotate;                   // functions of a Python program that get ranges, by name
+  std::vector<std::string> annotate;                   // names of the Python functions that get ranges
   std::string annotator;                               // the Python file that finds them; "": the caller runs it
   CallGroups stacks = 0;                               // calls whose Python stacks are recorded
   bool stacks_later = false;                           // cutrace_stacks() selects these calls during the recording
   std::uint32_t stacks_every = 1;                      // the stack of one launch in this many
-  std::uint64_t stacks_min_ns = 0;                     // only of calls that take at least this long
+  std::uint64_t stacks_min_ns = 0;                     // stacks only of calls that take at least this long
   std::string capture_range;                           // record windows: "profiler" or "nvtx:NAME"; "": everything
   std::uint64_t capture_ranges = 0;                    // number of windows, 0 for all
   bool share = false;                                  // share CUPTI with other tools, if it can
@@ -46,9 +46,9 @@ struct Options {
   std::uint32_t flush_ms = 100;                        // between flushes; a killed process loses about this much
   std::uint32_t patience_ms = 20'000;                  // how long a caller waits for CUPTI or the disk
   bool synchronize = true;                             // wait for the GPU before the last flush
-  std::optional<mode_t> file_mode;                     // mode of new files; unless given, what the umask allows
+  std::optional<mode_t> file_mode;                     // mode of new files; the umask decides unless it is given
   bool code = false;                                   // the machine code of kernels: its hash, registers, sizes
-  bool sample_pc = false;                              // where warps are, and why they wait there
+  bool sample_pc = false;                              // the instructions of warps and their stall reasons
   std::uint32_t sample_period = 0;                     // sample=pc=4096: every 2^12 cycles
   bool finalize = false;                               // take CUPTI out of the process after the recording
   bool standby = false;                                // record nothing until somebody attaches (standby.h)
@@ -62,8 +62,8 @@ struct Options {
   bool uses_cupti() const { return (kinds & ~bit(Kind::nvtx)) != 0 || sample_pc || stacks != 0; }
   bool records_windows() const { return !capture_range.empty(); }
   bool may_record_stacks() const { return stacks != 0 || stacks_later; }
-  // For events of threads: their rings, and what NVTX keeps of them. With stacks it is half, because stacks need memory besides
-  // their events.
+  // The memory limit of thread events: their rings, and the state of NVTX. It is half as large with stacks, because stacks need
+  // memory besides their events.
   std::uint64_t events_memory() const { return max_memory / (may_record_stacks() ? 8 : 4); }
   bool records_nvtx() const { return nvtx && (kinds & bit(Kind::nvtx)); }
 };

@@ -98,8 +98,8 @@ class BufferPool {
  public:
   static constexpr std::size_t kDefaultBufferSize = std::size_t{256} << 10;
 
-  // Reserves address space for `limit` bytes. Later calls only change the limit, and not above the first one, because CUPTI may
-  // still hold buffers of an earlier recording. False when the reservation fails.
+  // Reserves address space for `limit` bytes. Later calls only change the limit, up to the first one, because CUPTI may still
+  // hold buffers of an earlier recording. False when the reservation fails.
   bool open(std::size_t buffer_size, std::size_t limit) {
     if (base_ == nullptr) {
       const auto count = static_cast<std::uint32_t>(std::clamp<std::size_t>(limit / buffer_size, 2, 1u << 20));
@@ -164,8 +164,8 @@ class BufferPool {
     if (failure) std::rethrow_exception(failure);
     return count;
   }
-  // Starts a new recording: discards the buffers that CUPTI returned after the end of the previous recording, which counted them
-  // as lost. Call it before the writer drains.
+  // Starts a new recording. Discards the buffers that CUPTI returned after the end of the previous recording; that recording has
+  // counted them as lost. Call it before the writer drains.
   void begin_recording() {
     completed_.take_all([&](std::uint32_t index) { release(index, buffers_[index].valid.load(std::memory_order_relaxed) == 0); });
     discarded_before_.store(discarded_.load());
@@ -186,13 +186,13 @@ class BufferPool {
     }
   }
 
-  // Writer thread, often: the time for buffers requested from now on. Launching threads do not read a clock.
+  // Writer thread, often: sets the request time of later buffers, so that launching threads do not read a clock.
   void set_time(std::uint64_t now) { time_.store(now, std::memory_order_relaxed); }
   // The unread buffers of a recording. CUPTI may still write into a buffer that it got during an earlier recording.
   struct Unread {
     std::uint64_t count = 0;
-    std::uint64_t with_cupti = 0;  // how many of `count`
-    std::uint64_t oldest;          // when the first of them was requested, as of set_time(); `now` for none
+    std::uint64_t with_cupti = 0;  // the number of these that CUPTI holds
+    std::uint64_t oldest;          // request time of the first of them, as set by set_time(); `now` for none
   };
   // Leaves out buffers that were requested before `since`.
   Unread unread(std::uint64_t since, std::uint64_t now) const {
@@ -219,7 +219,7 @@ class BufferPool {
   std::uint64_t discarded() const { return discarded_.load() - discarded_before_.load(); }
   // Whether no returned buffer waits for the writer.
   bool none_waits() const { return read_.load(std::memory_order_acquire) + discarded_.load() == completed(); }
-  // Whether each record that CUPTI has put into a buffer, in any recording of this process, was read.
+  // Whether the writer has read all buffers that CUPTI got in this process.
   bool all_read() const { return read_.load(std::memory_order_acquire) == handed_out(); }
   std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
   std::size_t buffer_size() const { return buffer_size_; }
@@ -232,7 +232,7 @@ class BufferPool {
   void set_zeroing(bool zeroing) { zeroing_ = zeroing; }
 
  private:
-  // In place of the number of valid bytes: the state of a buffer without records.
+  // States of a buffer without records, in place of its number of valid bytes.
   static constexpr std::size_t kFree = ~std::size_t{0}, kWithCupti = kFree - 1;
   static constexpr std::uint64_t kNoEnd = ~std::uint64_t{0};
   struct Buffer {
@@ -270,7 +270,7 @@ class BufferPool {
   std::atomic<std::uint64_t> handed_out_{0};
   std::atomic<std::uint64_t> returned_{0};
   std::atomic<std::uint64_t> read_{0};
-  std::atomic<std::uint64_t> discarded_{0}, discarded_before_{0};  // before: in earlier recordings
+  std::atomic<std::uint64_t> discarded_{0}, discarded_before_{0};  // before_: the sum of earlier recordings
   std::atomic<std::uint64_t> refused_{0};
 };
 

@@ -26,13 +26,13 @@ namespace {
 struct ProcessState {
   std::mutex mutex;
   std::shared_ptr<Recording> recording;  // under mutex, like all members below
-  std::shared_ptr<Recording> last;       // the recording before, while its threads run
+  std::shared_ptr<Recording> last;       // the previous recording, while its threads run
   bool changing = false;                 // a thread starts or stops the recording
   struct cutrace_stats last_stats {};    // of the recording that ended last
   std::vector<std::string> last_notes;   // of the recording that ended last
-  const char* inherited = nullptr;       // in a forked child: options of the parent's recording
+  const char* inherited = nullptr;       // in a forked child: the options of the parent's recording
   std::atomic<bool> handlers{false};     // the handlers of fork and exit are installed
-  std::atomic<pid_t> process{::getpid()};  // that the recording belongs to
+  std::atomic<pid_t> process{::getpid()};  // the process that owns the recording
 };
 
 // Never destroyed: threads of the program may still call in while the process exits. Constructed when the library is
@@ -60,7 +60,7 @@ class StartStopGuard {
     const std::lock_guard lock(state.mutex);
     state.recording.swap(recording);
   }
-  // Ends the recording. Fails when it did not end in order.
+  // Ends the recording. Fails when the end was incomplete.
   int stop(bool at_exit) const {
     const std::shared_ptr<Recording> ending = state.recording;
     const std::string_view error = ending->stop(at_exit);
@@ -156,13 +156,13 @@ int start(const char* text) {
   if (!guard.held()) return fail("another thread is starting or stopping the recording of this process; try again later");
   if (state.recording != nullptr && state.recording->running())
     return fail("a recording is already running in this process; stop it before starting another");
-  if (state.recording != nullptr) guard.stop(false);  // it has failed
+  if (state.recording != nullptr) guard.stop(false);  // a failed recording
   if (state.last != nullptr && state.last->writes())
     return fail("the previous recording has not ended, because its disk does not respond; start again when it does");
   install_handlers();
   state.process.store(::getpid());
   const auto recording = std::make_shared<Recording>(options);
-  guard.set_recording(recording);  // before start(), in case of a fork meanwhile
+  guard.set_recording(recording);  // stored before start(), because the program may fork during start()
   try {
     if (recording->start(error)) return succeed();
   } catch (const std::exception&) {

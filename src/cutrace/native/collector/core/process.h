@@ -32,14 +32,14 @@ int guarded(Body&& body) {
   }
 }
 
-// The recording, null when there is none and while a thread starts or stops it.
+// The recording. Null when there is none, and while a thread starts or stops one.
 std::shared_ptr<Recording> current();
 // Installs the handlers of fork and exit, once. start() does so too.
 void install_handlers();
-// Whether this process is a child that no handler of fork() has seen, such as one of clone(). The recording and the standby are its
-// parent's.
+// Whether this process is a child whose creation called no handler of fork(), such as a child of clone(). The recording and the
+// standby then belong to its parent.
 bool is_unknown_child();
-// The handler of exit.
+// The exit handler.
 void at_exit();
 // Starts a recording with these options.
 int start(const char* options);

@@ -78,8 +78,8 @@ void add_variable(JsonObject& json, std::string_view variable) {
   if (std::ranges::find(kJobVariables, name) != std::end(kJobVariables)) json.text(name, variable);
 }
 
-// The variables with which the process started, and those that it has set since, such as the rank of a spawned worker. Another
-// thread may be changing them, so unmapped memory counts as their end.
+// The variables of launchers, from the start of the process and from its present environment. A spawned worker, for example, sets
+// its rank after its start. Another thread may be changing the variables, so unmapped memory counts as their end.
 JsonObject job_variables() {
   JsonObject json;
   const std::string text = read_file("/proc/self/environ", 4 << 20);
@@ -131,8 +131,8 @@ void JsonObject::texts(std::string_view k, const std::vector<std::string>& value
 }
 
 std::string release_of(std::string_view version) {
-  // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (...)": the first word of digits and
-  // dots. Drivers word the rest of the line in different ways.
+  // Returns the first word of digits and dots in a line such as "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64
+  // 580.95.05 Release Build (...)". The other words depend on the driver.
   for (std::string_view line = next_word(version, "\n"); !line.empty();)
     if (const std::string_view word = next_word(line, " ");
         word.find('.') != word.npos && word.find_first_not_of("0123456789.") == word.npos)
@@ -142,7 +142,7 @@ std::string release_of(std::string_view version) {
 
 std::string driver_release() { return release_of(read_file("/proc/driver/nvidia/version", 4096)); }
 
-// Whether a value has a slash of a path, not of a part such as 1/100. redaction.py has the same rule.
+// Whether a value has a slash that belongs to a path and not to a fraction such as 1/100. redaction.py has the same rule.
 static bool has_path(std::string_view value) {
   const auto digit_at = [&](std::size_t i) { return i < value.size() && value[i] >= '0' && value[i] <= '9'; };
   for (std::size_t i = 0; i < value.size(); ++i) {
@@ -254,7 +254,7 @@ void ThreadNames::write(std::uint32_t thread, std::string& known, std::string_vi
   capture_.object_info(row, name);
 }
 
-// Compares addresses, not paths: the other collector may be a copy of the file, or of another environment.
+// Compares addresses, not paths, because the other collector may come from a copy of the file or from another environment.
 static bool another_collector_is_loaded() {
   Dl_info here{};
   if (dladdr(reinterpret_cast<void*>(&likely_cupti_holders), &here) == 0) return false;

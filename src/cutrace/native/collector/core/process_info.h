@@ -34,13 +34,13 @@ class JsonObject {
 // The first process block: identity, options, layouts.
 JsonObject process_identity(const Options& options, std::uint64_t started);
 
-// Members of later process blocks: sentences about what is missing, and properties that become known later. Any thread adds
-// them, and the writer takes and writes the new ones. A sentence is left out when memory is short.
+// Members of later process blocks: sentences about missing data, and properties that become known later. Any thread adds members,
+// and the writer takes and writes the new ones. A sentence is left out when memory is short.
 class Notes {
  public:
   void add(std::string_view sentence) noexcept;  // also prints it to stderr
   void add_quietly(std::string_view sentence) noexcept { put({}, sentence); }
-  // Adds the sentence `number` + `rest`. It replaces an earlier sentence with the same rest.
+  // Adds the sentence `number` + `rest`, and removes an earlier sentence with the same rest.
   void count(std::uint64_t number, std::string_view rest) { put(std::to_string(number), rest); }
   // Adds members to the next process block.
   void set(const JsonObject& members) {
@@ -85,8 +85,8 @@ class ThreadNames {
  public:
   explicit ThreadNames(Capture& capture);
 
-  // Notes the calling thread's name, in case the thread ends before the writer asks the system. The first call in a
-  // recording takes two system calls and 32 bytes; further calls are cheap.
+  // Notes the calling thread's name, because the thread may end before the writer asks the system. The first call of a thread in
+  // a recording takes two system calls and 32 bytes; further calls are cheap.
   static void note_this_thread() noexcept;
 
   // Writer thread: call it for each record of a thread. Writes the thread's name at the first record.

@@ -42,7 +42,7 @@ Recording::Recording(const Options& options)
     : options_(options), keeper_(make_keeper({options_, *this, writer_, source_, notes_})), writer_(options_, source_, notes_, keeper_.get()) {}
 
 bool Recording::start(std::string& error) {
-  const BlockedSignals blocked;  // also SIGXFSZ: a limit on file sizes must not end the program
+  const BlockedSignals blocked;  // blocks SIGXFSZ too, because a limit on file sizes must not end the program
   if (!writer_.open(error)) return false;
   if (!start_threads(error)) return false;
   if (keeper_ != nullptr) keeper_->begin();
@@ -102,7 +102,7 @@ void Recording::attach_cupti(bool before_cuda) {
     attached ? writer_.use_cupti() : writer_.lack_cupti();
     JsonObject json;
     json.texts("kinds", kind_names(attached.value_or(0) | (nvtx::armed.load() != 0 ? bit(Kind::nvtx) : 0)));
-    // Launches can then be counted from 0. Captures of windows and of the newest rows lack the first launches.
+    // Marks captures in which launches can be counted from 0. Captures of windows and of the newest rows lack the first launches.
     if (attached && before_cuda && !options_.records_windows() && !options_.keeps_newest()) json.raw("from_start", "true");
     if (source_.library().version != 0) {
       json.number("cupti_version", source_.library().version);
@@ -226,7 +226,7 @@ Outcome Recording::record_requested_stacks(std::string& error) {
     return Outcome::failed;
   }
   wait_for_attach();
-  if (!source_.active()) return Outcome::done;  // done when CUPTI is attached
+  if (!source_.active()) return Outcome::done;  // attach_cupti() records them
   return carry_out(cutrace::record_requested_stacks, nullptr, "asked for stacks", error);
 }
 
@@ -270,7 +270,7 @@ std::string_view Recording::stop(bool at_exit) {
   const bool written = writer_left_.load(), flushed = flusher_left_;
   const std::string_view error = state_.load() == State::ended && written ? std::string_view(end_error_) : failure_;
   lock.unlock();
-  // A thread that has not left goes on: it holds a shared_ptr to this recording.
+  // A thread that has not ended may continue, because it holds a shared_ptr to this recording.
   written ? writer_thread_.join() : writer_thread_.detach();
   flushed ? flusher_thread_.join() : flusher_thread_.detach();
   return error;
@@ -298,7 +298,7 @@ void Recording::run_flusher() {
     } catch (const std::exception&) {
     }
   }
-  // After the kinds are disabled, so that everything recorded until then has its events.
+  // Runs after the kinds are disabled, so that all records have their events.
   rings::disarm(rings_.load());
   const std::lock_guard lock(mutex_);
   advance(Stage::flushing, Stage::flushed);
@@ -325,7 +325,7 @@ void Recording::flush_loop() {
   }
 }
 
-// The flusher's part of requests, before its flush.
+// Does the flusher's part of requests, before the flush.
 void Recording::begin_requests() {
   while (const SharedRequest request = next(Stage::flushing, Stage::flushing, false)) {
     request->on_flusher();
@@ -396,7 +396,7 @@ void Recording::run_writer() {
 }
 
 void Recording::write_loop() {
-  // Both threads are known before anything is read: their own calls have no rows.
+  // The writer knows both threads before it reads a buffer, because their calls get no rows.
   flusher_id_.wait(0);
   writer_.ignore_thread(flusher_id_.load());
   writer_.ignore_thread(thread_id());
@@ -405,7 +405,7 @@ void Recording::write_loop() {
   for (;;) {
     bool due = false, flushed = false, failed = false;
     {
-      // Before draining, so that the blocks written for a request have all records flushed for it.
+      // Takes requests before it drains, so that the blocks of a request have all records that were flushed for it.
       const std::lock_guard lock(mutex_);
       due = advance(Stage::flushed, Stage::written) || tick_;
       tick_ = false;

@@ -63,23 +63,23 @@ class Recording : public std::enable_shared_from_this<Recording> {
   Outcome cut(const std::string& path, std::string& error);
   // Writes the rows of a recording that keeps only its newest rows to `path`, as a capture.
   Outcome dump(const std::string& path, std::string& error);
-  // Any thread except those of the recording: flushes CUPTI, has the writer carry out a request, and waits. `what` ends the
-  // sentence "the recording could not be ...".
+  // For any thread except the threads of the recording. Flushes CUPTI, has the writer carry out a request, and waits. `what`
+  // completes the sentence "the recording could not be ...".
   Outcome carry_out(std::function<Outcome(std::string&)> on_writer, const std::string& what, std::string& error);
-  // The same with a part for the flusher, which it does before the flush and which may block in CUPTI. `on_writer` may be null.
-  // `surely`: carry it out even when the caller has given up.
+  // Like the function above, but calls `on_flusher` on the flusher's thread before the flush; it may block in CUPTI. `on_writer`
+  // may be null. `surely`: carry out the request even when the caller has given up.
   Outcome carry_out(std::function<void()> on_flusher, std::function<Outcome(std::string&)> on_writer, const std::string& what,
                     std::string& error, bool surely = false);
-  // Any thread: has the writer call `on_writer` after a flush of CUPTI, and does not wait. It is not called if the recording ends
-  // first.
+  // Any thread: has the writer call `on_writer` after a flush of CUPTI, and does not wait. `on_writer` is not called if the
+  // recording ends first.
   void post(std::function<void()> on_writer);
-  // Ends the recording. Returns the reason if it did not end in order, else "". Call it once; needs no memory.
+  // Ends the recording. Returns the reason if the end was incomplete, else "". Call it once; needs no memory.
   std::string_view stop(bool at_exit);
 
   bool uses_cupti() const { return writer_.uses_cupti(); }
   // Waits until attach_cupti() is over, if it has started.
   void wait_for_attach();
-  // Whether the recording ends because the program exits.
+  // Whether the exit of the program ends the recording.
   bool is_exiting();
   FileKeeper* keeper() const { return keeper_.get(); }
   // Stops taking events of the program's threads.
@@ -95,7 +95,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
 
  private:
   struct Request {
-    std::function<Outcome(std::string&)> on_writer;  // null: nothing to do; so is on_flusher
+    std::function<Outcome(std::string&)> on_writer;  // may be null, like on_flusher
     std::function<void()> on_flusher = nullptr;
     bool surely = false;  // carry it out even when its caller has given up
     // The flusher owns it while `flushing`, the writer from `written` on.
@@ -107,7 +107,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
   using SharedRequest = std::shared_ptr<Request>;
 
   bool start_threads(std::string& error);
-  // Under mutex_. False when `to` cannot follow the current state; `why` is the reason of a failure.
+  // Under mutex_. False when `to` cannot follow the current state. `why` is the reason for the state `failed`.
   bool enter(State to, std::string_view why = {});
   // After an exception.
   void fail() noexcept;
@@ -116,7 +116,8 @@ class Recording : public std::enable_shared_from_this<Recording> {
   Outcome submit(const SharedRequest& request, const std::string& what, std::string& error);
   // Under mutex_: moves requests at stage `from` to `to`. Returns whether there were any.
   bool advance(Stage from, Stage to);
-  // Moves the first request for the writer, or for the flusher, from stage `from` to `to` and returns it; null for none.
+  // Moves the first request with a part for the writer, or for the flusher, from stage `from` to `to`. Returns the request, or
+  // null for none.
   SharedRequest next(Stage from, Stage to, bool of_writer);
   void answer(Request& request, Outcome outcome);
 
@@ -150,7 +151,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
   void* context_ = nullptr;   // of the caller of stop(), to wait for
   std::list<SharedRequest> requests_;
   std::atomic<std::uint32_t> flusher_id_{0};
-  bool flusher_left_ = false;  // it has detached from CUPTI
+  bool flusher_left_ = false;  // the flusher has detached from CUPTI
   std::atomic<bool> writer_left_{false};
   std::shared_ptr<Recording> self_;  // set in a forked child, so that nothing is destroyed
   std::thread writer_thread_;

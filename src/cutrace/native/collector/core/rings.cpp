@@ -35,8 +35,8 @@ const AtThreadEnd retire([](void* value) {
   static_cast<Ring*>(value)->state.store(Ring::kRetired, std::memory_order_release);
 });
 
-// Takes the memory of a ring from the limit; 0 if too little is left. Rings get smaller as the memory fills up, so that hundreds
-// of threads still get one, also if they start at once.
+// Takes the memory of a ring from the limit and returns its size; 0 if too little is left. Rings get smaller as the memory fills
+// up, so that hundreds of threads get a ring, even if they start at once.
 std::size_t take_memory() {
   const std::size_t limit = memory_limit.load();
   for (std::size_t used = memory_used.load();;) {

@@ -29,22 +29,22 @@ enum class EventType : std::uint8_t {
 enum class EventSource : std::uint8_t { nvtx, graph_nodes, names, memory, stacks, code, count };
 
 struct EventHead {
-  std::uint32_t size;  // bytes, a multiple of 8
+  std::uint32_t size;  // in bytes, a multiple of 8
   EventType type;
-  std::uint8_t flags;   // the type defines its meaning, and that of `number`
+  std::uint8_t flags;   // the type of event defines the meaning of `depth` and `number`
   std::uint16_t number;
 };
 static_assert(sizeof(EventHead) == 8);
 
 class Ring {
  public:
-  static constexpr std::size_t kDomains = 256;  // further domains have no depth counter
+  static constexpr std::size_t kDomains = 256;  // domains above this number have no depth counter
   static constexpr std::size_t kLongestText = 4096;
 
   explicit Ring(std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
 
-  // Owner thread: space for an event of `size` bytes, until commit(). Null when the ring is full, and in a signal handler that has
-  // interrupted the thread between the two.
+  // Owner thread: returns space for an event of `size` bytes, valid until commit(). Null when the ring is full, and in a signal
+  // handler that has interrupted the thread between reserve() and commit().
   std::uint8_t* reserve(std::size_t size) {
     if (reserved_.load(std::memory_order_relaxed)) return nullptr;
     reserved_.store(true, std::memory_order_relaxed);
@@ -53,8 +53,8 @@ class Ring {
     if (space == nullptr) reserved_.store(false, std::memory_order_relaxed);
     return space;
   }
-  // Owner thread: publishes the event in the space from reserve(); a `size` of 0 gives the space back. True when the writer should
-  // be woken.
+  // Owner thread: publishes the event in the space from reserve(). A `size` of 0 returns the space without an event. True when
+  // the writer should be woken.
   bool commit(std::size_t size) {
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
     head_.store(head + size, std::memory_order_release);
@@ -62,11 +62,11 @@ class Ring {
     reserved_.store(false, std::memory_order_relaxed);
     return ((head ^ (head + size)) & (size_ / 4)) != 0;
   }
-  // The thread that takes the ring over from an ended one, which may have left an event half written.
+  // The thread that takes over the ring of an ended thread. Drops an event that the ended thread has not committed.
   void take_over() { reserved_.store(false, std::memory_order_relaxed); }
   // Owner thread: counts an event for which reserve() found no space.
   void drop(EventSource source) { dropped[static_cast<std::size_t>(source)].fetch_add(1, std::memory_order_relaxed); }
-  // Writer thread: the events of a source that were dropped since the last call.
+  // Writer thread: the number of events of a source that were dropped since the last call.
   std::uint64_t take_dropped(EventSource source) {
     return dropped[static_cast<std::size_t>(source)].exchange(0, std::memory_order_relaxed);
   }
@@ -94,8 +94,8 @@ class Ring {
   std::uint32_t thread = 0;
   std::uint32_t recording = 0;                  // the recording that `depth` belongs to; owner thread only
   std::array<std::uint32_t, kDomains> depth{};  // open ranges by domain; owner thread only
-  std::uint32_t lost_events = 0;                // of this thread in this recording; owner thread only
-  bool lost_graph_nodes = false;                // since the last executable graph; owner thread only
+  std::uint32_t lost_events = 0;                // dropped in this recording; owner thread only
+  bool lost_graph_nodes = false;                // dropped since the last executable graph; owner thread only
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(EventSource::count)> dropped{};
   enum State : std::uint32_t { kFree, kOwned, kRetired };
   std::atomic<std::uint32_t> state{kOwned};
@@ -111,7 +111,7 @@ class Ring {
       seen_tail_ = tail_.load(std::memory_order_acquire);
       if (need > size_ - (head - seen_tail_)) return nullptr;
     }
-    if (size > to_end) {  // events do not wrap: skip to the start
+    if (size > to_end) {  // an event does not wrap around the end of the ring: skip to the start
       auto* filler = reinterpret_cast<std::uint32_t*>(data_ + at);
       filler[0] = static_cast<std::uint32_t>(to_end);
       filler[1] = static_cast<std::uint32_t>(EventType::skip);
@@ -131,20 +131,20 @@ class Ring {
 
 namespace rings {
 
-// The number of the recording that events belong to, 0 for none. A thread's state for another number is stale.
+// The number of the recording that gets the events, 0 for none. A thread's state for another number is stale.
 extern std::atomic<std::uint32_t> armed;
 
 // The number of the recording that was started last, 0 for none; the next one has the next number.
 std::uint32_t latest();
 // Starts a recording of events with at most `memory` bytes of rings. Returns its number.
 std::uint32_t arm(std::size_t memory);
-// Ends the recording of this number, unless another one has started.
+// Ends the recording with this number, unless a later one has started.
 void disarm(std::uint32_t number);
 
-// The calling thread's ring for the recording `number`, created at its first event. At the memory limit it is null, and an event
-// of `source` is counted.
+// The calling thread's ring for the recording `number`, created at the thread's first event. At the memory limit the result is
+// null, and a dropped event of `source` is counted.
 Ring* of_this_thread(std::uint32_t number, EventSource source);
-// The same for the running recording; null when none runs.
+// The calling thread's ring for the running recording; null when none runs.
 inline Ring* of_this_thread(EventSource source) {
   const std::uint32_t number = armed.load(std::memory_order_acquire);
   return number != 0 ? of_this_thread(number, source) : nullptr;
@@ -152,7 +152,7 @@ inline Ring* of_this_thread(EventSource source) {
 // Writer thread: all rings, newest first.
 Ring* all();
 std::size_t memory();
-// The number of events of this source, in all recordings, for which the thread had no ring because there was no memory.
+// The number of events of this source, in all recordings, that were dropped because memory for the thread's ring was missing.
 std::uint64_t events_without_ring(EventSource source);
 
 // Drops the parent's rings.

@@ -90,7 +90,7 @@ void Writer::drain() {
   read_rings();
   if (!uses_cupti()) return;
   const auto decode = [this](std::uint8_t* buffer, std::size_t valid) {
-    // A graph node is created before its work is in a buffer, so its event comes first here too.
+    // The event of a graph node is older than the buffer with its work, so read the events first.
     read_rings();
     activity_.decode(buffer, valid);
     if (activity_.graph_work()) source_.note_graph_work();
@@ -164,7 +164,7 @@ void Writer::write_out() {
     thread_names_.refresh();
     next_names_ = now + kNameInterval;
   }
-  // Note it during the recording too, and again each time the count has doubled.
+  // Note the count during the recording too, and again each time it has doubled.
   if (activity_.graph_kernels_without_times() > 2 * graph_kernels_noted_) note_graph_kernels();
   note_refusals();
   for (const auto& decoder : decoders_) decoder->write_out(false);
@@ -221,7 +221,7 @@ void Writer::write_devices(bool without_info) {
       device.row.shared_reserved_per_block = info.shared_reserved_per_block;
     }
     capture_.object_info(device.row, device.name, pci);
-    device.written = !devices.empty();  // else it is written again when they are known
+    device.written = !devices.empty();  // without a driver, the row is written again when the fields are known
   }
 }
 

@@ -1,7 +1,7 @@
 // Writes the files of a recording: buffers of CUPTI and NVTX events become rows, rows become blocks, blocks go into files.
 //
-// Only the writer thread uses it once that thread runs, so it has no lock. It makes no call of CUPTI or the driver that can
-// block. It may throw std::bad_alloc at any time: the recording then fails.
+// Once the writer thread runs, only that thread uses the writer, so there is no lock. The writer makes no call of CUPTI or the
+// driver that can block. It may throw std::bad_alloc at any time, and the recording then fails.
 #pragma once
 
 #include <array>
@@ -43,10 +43,10 @@ class Writer {
 
   // Leaves out API calls of this thread of the collector.
   void ignore_thread(std::uint32_t thread) { activity_.ignore_thread(thread); }
-  // Any thread: the writer reads CUPTI's buffers from now on.
+  // Any thread: lets the writer read CUPTI's buffers from now on.
   void use_cupti() { uses_cupti_.store(true); }
   bool uses_cupti() const { return uses_cupti_.load(); }
-  // Any thread: CUPTI records nothing. A note says why.
+  // Any thread: tells the writer that CUPTI records nothing. A note gives the reason.
   void lack_cupti() { lacks_cupti_.store(true); }
   // Converts all complete records to rows.
   void drain();
@@ -55,10 +55,10 @@ class Writer {
   // Completes the file with all complete records, moves it to `path` and goes on in a new file. On failure `error` is a
   // sentence, and the recording goes on.
   Outcome cut(const std::string& path, std::string& error);
-  // No buffer will be read any more: counts what is lost. finish() does so too.
+  // Stops reading buffers and counts the lost ones. finish() does so too.
   void count_lost();
-  // Completes and closes the file. `in_order`: all losses are counted, so the file gets its "ended" mark. Returns the reason
-  // if the file could not be completed, else "".
+  // Completes and closes the file. `in_order`: all losses are counted, so the file gets the "ended" mark. Returns the reason if
+  // the file could not be completed, else "".
   std::string finish(bool in_order);
 
   // ---- for the keeper of the files ----
@@ -70,19 +70,19 @@ class Writer {
   std::uint64_t drained_at() const { return drained_; }
   // Counts the records that CUPTI has dropped so far.
   void count_dropped();
-  // The file gets no more records, but the recording goes on. Writes the part of each open range that is in the file, and counts
-  // what is lost.
+  // The file gets no more records, but the recording continues. Writes the part of each open range that is in the file, and
+  // counts the losses.
   void end_window();
   // Adds members to the process block of this file.
   void describe_file(const JsonObject& members) { capture_.process(members.str(), true); }
   void write_clocks(std::uint64_t now);
   void write_process();
-  // Completes the file under the name `path` and goes on in a new file. Returns the contents of the completed file; nullopt on
-  // failure, and the recording then goes on in the same file.
+  // Completes the file under the name `path` and continues in a new file. Returns the contents of the completed file. On failure
+  // returns nullopt, and the recording continues in the same file.
   std::optional<Capture::Contents> split(const std::string& path, std::string& error);
 
  private:
-  // The refused kinds and calls. Notes those that have no note yet.
+  // Returns the refused kinds and calls, and adds a note for each new one.
   std::vector<Refusal> note_refusals();
   void read_rings();
   void note_disk_error();
@@ -111,7 +111,7 @@ class Writer {
   std::vector<std::unique_ptr<Decoder>> decoders_;  // of the features
   std::array<Decoder*, static_cast<std::size_t>(EventType::count)> by_event_{};
   JsonObject process_;                 // the members of all process blocks
-  bool process_missing_ = false;       // a process block could not be written: the next one has all members
+  bool process_missing_ = false;       // a process block could not be written, so the next one has all members
   std::uint64_t next_names_ = 0;
   std::uint64_t next_clock_ = 0;
   std::uint64_t drained_ = 0;          // when the last drain started

@@ -16,10 +16,10 @@
 namespace cutrace::annotate {
 namespace {
 
-// About the recording that started last. They have no lock, because a fork could leave it locked in the child.
+// State of the recording that started last. It has no lock, because a fork could leave the lock held in the child.
 std::atomic<std::uint64_t> names_matched{0};
 std::atomic<bool> is_in_place{false};
-std::atomic<bool> has_run{false};  // the file was tried
+std::atomic<bool> has_run{false};  // the file was run, or its run failed
 
 // The interpreter calls it with its lock held.
 int run_program(void* text) {
@@ -29,7 +29,8 @@ int run_program(void* text) {
   return 0;
 }
 
-// The module keeps its state between recordings under this name. An expression: it leaves no names in __main__.
+// The module keeps its state between recordings under this name. The program is an expression, so that it leaves no names in
+// __main__.
 constexpr std::string_view kLoad =
     "import sys, types\n"
     "module = sys.modules.get('_cutrace_annotate')\n"
@@ -47,15 +48,15 @@ constexpr std::string_view kUnload =
     "import sys\n"
     "if '_cutrace_annotate' in sys.modules: sys.modules['_cutrace_annotate'].stop()\n";
 
-// Marks the code for which the handler of the profile function is not called. The mark is an extra field of the code object, so it
-// dies with the code and keeps nothing alive. Callers hold Python's lock, so it needs no other.
+// Marks code objects that get no calls of the handler. The mark is an extra field of the code object, so it ends with the object
+// and keeps no object alive. Callers hold Python's lock, so the marks need no other lock.
 class UnwantedCode {
  public:
   bool contains(void* code) {
     void* mark = nullptr;
     return index() >= 0 && get_(code, index_, &mark) == 0 && reinterpret_cast<std::uintptr_t>(mark) == round_;
   }
-  // If Python takes no mark, the handler is called for each call of this code.
+  // If Python accepts no mark, the handler is called for each call of this code.
   void add(void* code) {
     static auto* const clear_error = python<void()>("PyErr_Clear");
     if (index() >= 0 && set_(code, index_, reinterpret_cast<void*>(round_)) != 0) clear_error();
@@ -93,7 +94,7 @@ void begin(const Options& options, Notes& notes) {
   if (options.annotator.empty() || !interpreter_runs()) return;  // end() notes it
   std::string names;
   for (const std::string& name : options.annotate) names += json_quoted(name) + ",";
-  // A JSON string is a Python string, too.
+  // A JSON string is also a Python string literal.
   if (!call_soon(run_program, expression(kLoad, "'path': " + json_quoted(options.annotator) + ", 'library': " + json_quoted(library_path()) +
                                       ", 'names': [" + names + "]")))
     notes.add_quietly("no function is annotated: the Python interpreter takes no pending calls now");
@@ -126,7 +127,7 @@ void end(const Options& options, Notes& notes, bool at_exit) noexcept {
     notes.set(outcome(options));
     if (!options.annotator.empty() && !at_exit && interpreter_runs()) call_soon(run_program, expression(kUnload, ""));
   } catch (const std::exception&) {
-    // Without memory the capture lacks this outcome, and the hooks stay until the next recording. They do nothing meanwhile.
+    // Without memory the capture lacks this result, and the hooks stay until the next recording. Until then they do nothing.
   }
 }
 
@@ -145,7 +146,7 @@ int profile(void* handler, void* frame, int what) {
   static void* const no = dlsym(RTLD_DEFAULT, "_Py_FalseStruct");
   static void* const none = dlsym(RTLD_DEFAULT, "_Py_NoneStruct");
   UnwantedCode& unwanted = unwanted_code();
-  if (handler != active_handler) return set(nullptr, nullptr), 0;  // this thread has not seen the end
+  if (handler != active_handler) return set(nullptr, nullptr), 0;  // this thread still has the function of an ended recording
   if (what != kCall && what != kReturn) return 0;
   void* const code = code_of(frame);
   int status = 0;

@@ -11,8 +11,8 @@
 namespace cutrace {
 namespace {
 
-// The finalizer runs after those of the program. Before Python 3.13, threads that the program does not wait for still run
-// afterwards. Then the recording goes on too, and the finalizer writes the rows that the recording has by then.
+// The finalizer runs after the program's finalizers. Before Python 3.13, threads that the program does not wait for still run
+// afterwards. Then the finalizer only writes the rows so far, and the recording continues.
 constexpr std::string_view kAddFinalizer =
     "import sys\n"
     "try:\n"

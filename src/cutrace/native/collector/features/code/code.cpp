@@ -38,7 +38,7 @@ std::size_t most_kernels(const Options& options) { return options.max_memory / 1
 
 using ModulePtr = std::shared_ptr<const LoadedModule>;
 
-// The modules that were loaded inside the current call of this thread. Modules for which there is no room belong to no handle.
+// The modules that were loaded inside the current call of this thread. Modules beyond this limit belong to no handle.
 struct LoadedInside {
   std::array<std::uint32_t, 16> ids{};
   std::size_t count = 0;
@@ -75,7 +75,7 @@ class Code final : public Feature {
   bool knows_all() const { return knows_all_.load(); }
 
  private:
-  // What a call does with handles. `out` is a pointer to the handle that it makes.
+  // The effect of a call on handles. `out` is a pointer to the handle that the call makes.
   enum class Effect : std::uint8_t {
     none,
     makes_module,        // (out module or library, ...)
@@ -103,7 +103,7 @@ class Code final : public Feature {
   std::atomic<bool> any_loaded_{false};
   std::mutex mutex_;  // held for a moment
   LoadedFunctions functions_;
-  std::vector<ModulePtr> loaded_;  // not taken yet
+  std::vector<ModulePtr> loaded_;  // not yet taken by the writer
   std::size_t loaded_kernels_ = 0, most_kernels_ = 0;
   std::uint64_t unread_ = 0;
 };
@@ -188,7 +188,7 @@ void Code::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const v
     const auto* const status = static_cast<const int*>(call.functionReturnValue);
     if (status != nullptr && *status == 0) exit(effects_[id], parameters, call.correlationId);
   } catch (const std::exception&) {
-    // Without memory this code is not known.
+    // Without memory this code stays unknown.
   }
 }
 
@@ -258,7 +258,7 @@ void Code::exit(Effect effect, const void* const* parameters, std::uint32_t corr
     case Effect::finds_from_kernel: functions_.found_from(made(), parameters[1], modules); break;
     case Effect::launches:
     case Effect::launches_extended: {
-      // The first launch of a library's kernel can load the kernel. Its code was not known when the launch started.
+      // The first launch of a library's kernel can load the kernel, so its code was unknown when the launch started.
       if (modules.empty()) return;
       const void* const function = parameters[effect == Effect::launches ? 0 : 1];
       functions_.launched(function, modules);
@@ -331,10 +331,10 @@ class CodeDecoder final : public Decoder {
   LaunchValues launches_;  // the code of each launch
   std::vector<ModulePtr> modules_;
   std::unordered_set<std::uint64_t> contents_;      // hashes of the contents of these modules
-  std::unordered_map<std::uint64_t, Known> known_;  // by hash_bytes() of the name
+  std::unordered_map<std::uint64_t, Known> known_;  // the keys are hash_bytes() of the name
   std::size_t kernels_ = 0, name_bytes_ = 0;
   std::size_t most_kernels_, most_names_;
-  bool complete_ = true;  // all modules and names had room
+  bool complete_ = true;  // no module or name was left out for lack of room
 };
 
 std::unique_ptr<Decoder> Code::decoder(const DecoderContext& context) {
@@ -420,7 +420,7 @@ void CodeDecoder::complete_launch(const CUpti_ActivityKernel9& record, std::stri
   if (launch.code == 0) launch.code = only_code(*known, record.contextId);
 }
 
-// The code of the name; 0 when there may be several.
+// The code of the name; 0 when the name may have several codes.
 std::uint64_t CodeDecoder::only_code(const Known& known, std::uint32_t context) const {
   if (!complete_ || !code_.knows_all()) return 0;
   const auto only = [&](auto&& matches) {

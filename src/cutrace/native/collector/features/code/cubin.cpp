@@ -22,8 +22,8 @@ constexpr std::size_t kLongestName = 32 << 10;
 constexpr std::uint32_t kReservesShared = 90;
 constexpr std::uint64_t kReservedShared = 1024;
 
-// Attributes of functions in the section .nv.info: a format, a number, the size of a value, and the value. Those here have a
-// symbol and a number as their value.
+// Attributes of functions in the section .nv.info: a format, a number, the size of a value, and the value. The value of the
+// attributes below is a symbol and a number.
 enum class Attribute : std::uint8_t { frame_size = 0x11, min_stack_size = 0x12, registers = 0x2f };
 constexpr std::uint8_t kSizedValue = 4;    // the other formats have a value of two bytes in place of the size
 constexpr std::uint8_t kLastFormat = 4;
@@ -99,7 +99,7 @@ class CubinReader {
   std::vector<CubinKernel> kernels_;
   std::vector<CodeSection> parts_;
   std::vector<CalledFunction> calls_;
-  std::vector<std::uint32_t> seen_;    // functions_: the kernel for which it was reached last
+  std::vector<std::uint32_t> seen_;    // for each entry of functions_: the last kernel that reached it
 };
 
 bool CubinReader::spend(std::uint64_t work) {
@@ -141,7 +141,7 @@ bool CubinReader::read_symbols() {
   return true;
 }
 
-// The function whose section a symbol is in.
+// The function that owns the section of a symbol.
 std::uint32_t CubinReader::function_of(std::uint32_t symbol_index) const {
   Elf64_Sym symbol;
   if (!elf_.symbol(symbol_index, symbol)) return kNone;
@@ -291,7 +291,7 @@ bool CubinReader::hash_target(std::uint32_t function, std::uint32_t symbol_index
   Elf64_Sym symbol;
   if (!elf_.symbol(symbol_index, symbol)) return false;
   const std::uint32_t section = elf_.section_of(symbol_index, symbol);
-  // Do not hash its name: copies of a kernel have the same code.
+  // Do not hash the name, because copies of a kernel have the same code.
   if (section == functions_[function].section) return hash.add(std::uint64_t{symbol.st_value}), true;
   const bool is_section = ELF64_ST_TYPE(symbol.st_info) == STT_SECTION && section != kNone;
   const auto name = is_section ? string(elf_.section_names(), elf_.section(section).sh_name) : string(elf_.symbol_names(), symbol.st_name);

@@ -1,8 +1,8 @@
-// The kernels of a cubin: the ELF file with machine code that a module is loaded from.
+// The kernels of a cubin, which is the ELF file with the machine code of a module.
 //
-// NVIDIA does not document the format. The fields read here were found in files that CUDA 11.8 to 13.5 made for sm_35 to
-// sm_120, and checked against the output of cuobjdump. A cubin comes from the program, so nothing in it is trusted: each offset is
-// checked, and the work is bounded by the size of the file.
+// NVIDIA does not document the format. The fields read here were found in files that CUDA 11.8 to 13.5 made for sm_35 to sm_120,
+// and checked against the output of cuobjdump. A cubin comes from the program, so the reader checks each offset, and the size of
+// the file bounds its work.
 #pragma once
 
 #include <cstddef>

@@ -65,7 +65,7 @@ void LoadedFunctions::own(Handle owner, std::span<const std::uint32_t> modules) 
     if (std::ranges::find(known->second, module) == known->second.end()) known->second.push_back(module);
 }
 
-// Each call for one library makes the same handle.
+// All calls for one library make the same handle.
 void LoadedFunctions::made_from(Handle owner, Handle library) {
   const auto known = owners_.find(library);
   if (known == owners_.end()) return forget(owner);
@@ -101,7 +101,7 @@ std::uint64_t LoadedFunctions::code(Handle handle) {
   for (const std::uint32_t id : owners_.at(function.owner)) {
     const auto module = modules_.find(id);
     const std::uint64_t here = module != modules_.end() ? module->second->code_of(function.name) : 0;
-    if (here != 0 && code != 0 && here != code) return 0;  // a library in contexts of several GPUs
+    if (here != 0 && code != 0 && here != code) return 0;  // the modules of a library in contexts of several GPUs
     if (here != 0) code = here;
   }
   return function.code = code;

@@ -1,4 +1,4 @@
-// Which machine code a function handle of the driver has.
+// The machine code of the driver's function handles.
 //
 // CUPTI reports the code and the number of a module. The program has handles of modules, libraries, kernels and functions. A
 // module that is loaded inside a call of the driver belongs to the handle that the call makes or takes.
@@ -31,12 +31,12 @@ struct LoadedModule {
   std::uint64_t code_of(std::uint64_t name) const;
 };
 
-// Not thread-safe. What does not fit is unknown.
+// Not thread-safe. Functions beyond the limit are unknown.
 class LoadedFunctions {
  public:
   using Handle = const void*;
 
-  // `most`: kernels of modules that are kept.
+  // `most`: the largest number of kernels of all modules.
   void clear(std::size_t most);
   void add(std::shared_ptr<const LoadedModule> module);
   void remove(std::uint32_t module);

@@ -1,5 +1,5 @@
-// A hash of 64 bits that is the same in every process and on every machine, unlike that of core/interning.h. It does not protect
-// against chosen keys.
+// A hash of 64 bits that is the same in every process and on every machine, unlike the hash of core/interning.h. It does not
+// protect against chosen keys.
 #pragma once
 
 #include <cstddef>

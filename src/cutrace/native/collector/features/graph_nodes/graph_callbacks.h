@@ -1,4 +1,4 @@
-// CUPTI's callbacks about CUDA graphs, as events in the thread's ring, in order with the thread's NVTX ranges.
+// Puts CUPTI's callbacks about CUDA graphs into the thread's ring as events, in order with the thread's NVTX ranges.
 #pragma once
 
 #include "core/feature.h"

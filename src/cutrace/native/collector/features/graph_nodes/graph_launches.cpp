@@ -6,7 +6,7 @@
 namespace cutrace {
 namespace {
 
-// CUPTI makes this callback whatever kinds are recorded. After the first launch in a process, it is not watched any more.
+// CUPTI makes this callback for all choices of kinds. It is unwatched after the first launch in a process.
 class GraphLaunchWatch final : public Feature {
  public:
   void cupti_loaded(const CuptiLibrary& cupti, Callbacks& callbacks) override {

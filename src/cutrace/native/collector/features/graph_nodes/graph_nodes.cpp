@@ -79,7 +79,7 @@ void GraphNodes::copied(std::uint64_t node, std::uint64_t original, std::uint32_
   make_room(graph_of(node));
 }
 
-// The inner graph of a node is copied before the node, and its number is higher than that of the node's graph.
+// The inner graph of a node is copied before the node, and its number is higher than the number of the node's graph.
 std::uint32_t GraphNodes::take_inner_graph(std::uint32_t graph, std::uint32_t thread) {
   std::uint32_t inner = 0;
   for (auto it = graphs_.upper_bound(graph); it != graphs_.end(); ++it) {
@@ -98,10 +98,10 @@ void GraphNodes::instantiated(std::uint32_t id, bool complete) {
   if (complete) place_inner_nodes(id);
 }
 
-// The nodes of a child graph, and those of the body of a conditional node, are first copied into a graph of their own, which
-// CUPTI reports, and then into the executable graph, which it does not report. Records name the second copies. CUPTI 13.0
-// numbers them in this order: from the first node on, the inner nodes of each node follow at the end of the list. Nodes that
-// the driver adds come last, so the first of them shows whether the numbers are right.
+// The nodes of a child graph, and of the body of a conditional node, are copied twice: first into a separate inner graph, then
+// into the executable graph. CUPTI reports only the first copy, but records name the second one. CUPTI 13.0 numbers the second
+// copies in this order: from the first node on, the inner nodes of each node are appended to the list. Nodes that the driver adds
+// come last, so the first of them shows whether the numbers are right.
 void GraphNodes::place_inner_nodes(std::uint32_t id) {
   const Graph& graph = graphs_.find(id)->second;
   std::vector<Node> all;
@@ -184,7 +184,7 @@ GraphNodes::Kernel GraphNodes::kernel(std::uint64_t id, std::uint32_t correlatio
   const Node node = *found;
   Kernel kernel = node.kernel;
   if (kernel.name == nullptr && !kernel.unknown && node.original != 0) {
-    // Another thread made the original, whose events were read after the copy's.
+    // Another thread made the original, and its events were read after the events of the copy.
     const Node* const original = find(node.original);
     if (original != nullptr) kernel = original->kernel_changed ? Kernel{nullptr, true} : original->kernel;
   }

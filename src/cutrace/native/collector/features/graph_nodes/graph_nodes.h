@@ -3,7 +3,7 @@
 // A node is created once, by a captured launch or an explicit call, and is copied when its graph is cloned or instantiated.
 // Records of the GPU refer to the copies in executable graphs. So a copy gets the origin of its original.
 //
-// An id is the number of the graph in its upper half, which counts up, and an index in the lower one (CUPTI 12 and 13).
+// The upper half of an id is the number of the graph, which counts up. The lower half is an index in the graph (CUPTI 12 and 13).
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ namespace cutrace {
 
 class GraphNodes {
  public:
-  // A JSON array of the names of ranges, and the number of nodes that refer to it.
+  // A JSON array of the names of ranges, and the number of nodes with this array.
   using Ranges = std::pair<const std::string, std::uint32_t>;
 
   // The kernel of a node, if CUPTI's name may be wrong (features/names). `name` is null if no kernel was noted for the node, or
@@ -46,14 +46,14 @@ class GraphNodes {
 
   explicit GraphNodes(std::size_t limit_bytes) : limit_(limit_bytes) {}
 
-  // A node was created under these ranges, a JSON array, empty for none. `time` 0: its origin is unknown.
+  // A node was created under these ranges (a JSON array, empty for none). A `time` of 0 means an unknown origin.
   void created(std::uint64_t node, std::uint64_t time, std::uint32_t thread, std::string_view ranges);
-  // A node is a copy; CUPTI has reported it as created before.
+  // A node is a copy. CUPTI has already reported it as created.
   void copied(std::uint64_t node, std::uint64_t original, std::uint32_t thread);
   // An executable graph was made. `complete`: all of its nodes and copies were reported.
   void instantiated(std::uint32_t graph, bool complete);
 
-  // A node has this kernel: since its creation, or since a change of it.
+  // A node has this kernel since its creation, or with `changed` since a later call.
   void set_kernel(std::uint64_t node, Kernel kernel, bool changed);
   // The copy of `node` in an executable graph has this kernel in launches after the call `correlation`; `node` 0: all nodes.
   void set_kernel_in(std::uint32_t graph, std::uint64_t node, Kernel kernel, std::uint32_t correlation);
@@ -62,11 +62,11 @@ class GraphNodes {
   // The kernel of a node in the graph launch `correlation`.
   Kernel kernel(std::uint64_t node, std::uint32_t correlation);
 
-  // The origin of a node that is used in a file: null when it is unknown, and after the first use in the file.
+  // The origin of a node at its first use in a file. Null at later uses, and when the origin is unknown.
   const Node* first_use(std::uint64_t node, std::uint32_t file);
 
-  // The number of nodes of executable graphs whose origins were dropped, for lack of memory and before their first use, since
-  // the last call.
+  // The number of nodes of executable graphs that lost their origins since the last call, for lack of memory and before their
+  // first use.
   std::uint64_t take_dropped() { return std::exchange(dropped_, 0); }
   std::size_t memory() const { return bytes_; }
 
@@ -83,18 +83,18 @@ class GraphNodes {
     bool executable = false;
     bool is_inner = false;  // a node refers to it as its inner graph
     std::vector<KernelChange> kernel_changes;  // of an executable graph, in the order of the calls
-    std::uint32_t forgotten = 0;               // the last change that is no longer there, 0 for none
+    std::uint32_t forgotten = 0;               // the last change that was dropped, 0 for none
     std::list<std::uint32_t>::iterator position;
   };
 
-  // In place of an inner graph, for a conditional node with several bodies: their order is not known.
+  // In place of an inner graph, for a conditional node with several bodies, because their order is unknown.
   static constexpr std::uint32_t kSeveral = 0xFFFFFFFF;
 
   static constexpr std::uint32_t graph_of(std::uint64_t node) { return static_cast<std::uint32_t>(node >> 32); }
   static constexpr std::uint32_t index_of(std::uint64_t node) { return static_cast<std::uint32_t>(node); }
 
-  // GPU work refers to copies. A node without an original was added by the driver, or its copying was not seen because the
-  // recording ended. The ranges around the instantiation are not those of the program's work.
+  // Only copies can have an origin, because GPU work refers to copies. A node without an original was added by the driver, or the
+  // recording missed its copying. The ranges around the instantiation are not the ranges of the program's work.
   static bool has_origin(const Node& node) { return node.created != 0 && node.original != 0; }
 
   Node* find(std::uint64_t node);
@@ -103,7 +103,7 @@ class GraphNodes {
   void set_ranges(Node& node, Ranges* ranges);
   std::uint32_t take_inner_graph(std::uint32_t graph, std::uint32_t thread);
   void place_inner_nodes(std::uint32_t graph);
-  // Drops the graphs that were used least recently, except this one.
+  // Drops the least recently used graphs, except this one.
   void make_room(std::uint32_t graph);
   void use(Graph& graph) { recent_.splice(recent_.end(), recent_, graph.position); }
 

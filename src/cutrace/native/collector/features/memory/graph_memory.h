@@ -18,11 +18,11 @@ namespace cutrace {
 class GraphMemory {
  public:
   void reset();
-  // A node of a graph allocates on this device. True for the first node of all.
+  // A node of a graph allocates on this device. True for the first such node in the recording.
   bool add_node(std::uint32_t device);
-  // Before a call that may change what the driver keeps: notes what is there, once for each device.
+  // Before a call that may change the driver's memory: notes the size, once for each device.
   void before_call();
-  // After the call: calls write(device, before, now) for each change. The change is noted if that returns true.
+  // After the call: calls write(device, before, now) for each change. The change is noted if write() returns true.
   template <typename Write>
   void after_call(Write&& write) {
     const std::lock_guard lock(mutex_);
@@ -41,7 +41,7 @@ class GraphMemory {
 
   std::atomic<std::uint64_t> devices_{0};  // a bit for each device with a node
   std::mutex mutex_;                       // also held while the driver is asked, so that changes are in order
-  std::uint64_t noted_ = 0;                // a bit for each device whose memory is known
+  std::uint64_t noted_ = 0;                // a bit for each device with a known size
   std::array<std::uint64_t, kDevices> kept_{};
 };
 

@@ -11,7 +11,7 @@ constexpr std::uint8_t kTrimmed = CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_TRIM
 
 CUmemoryPool handle_of(const Live& pool) { return reinterpret_cast<CUmemoryPool>(static_cast<std::uintptr_t>(pool.address)); }
 
-// `ask`: the pool lives, so the driver is asked. The size of a pool is unknown in other processes than its own.
+// `ask`: the pool exists, so the driver may be asked. Other processes than the owner cannot learn the size of a pool.
 rows::MemoryPools row_of(const Live& pool, std::uint8_t operation, bool ask) {
   rows::MemoryPools row;
   row.address = pool.other;

@@ -1,7 +1,8 @@
-// The memory pools that the program uses: those that were seen in this recording and are not destroyed.
+// The memory pools that the program has used in this recording and not destroyed.
 //
-// A pool gives memory back to the system when the program waits, and CUPTI does not report it. So the driver is asked around calls
-// that wait. It is asked only about pools that certainly live, because for others it would read freed memory.
+// A pool gives memory back to the system when the program waits, and CUPTI does not report it. So the collector asks the driver
+// before and after calls that wait. It asks only about pools that certainly exist, because for others the driver would read freed
+// memory.
 #pragma once
 
 #include <atomic>
@@ -23,7 +24,7 @@ inline constexpr std::uint8_t kImportedPool = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_IM
 struct PoolUse {
   std::uint64_t handle = 0;
   std::uint64_t base = 0;   // where the pool starts, if this call shows it
-  std::uint32_t ended = 0;  // KnownPools::ended() when the pool certainly lived
+  std::uint32_t ended = 0;  // KnownPools::ended() at a time when the pool certainly existed
   std::uint16_t device = 0;
   std::uint8_t type = 0;
   bool lives = false;       // false: it may have been destroyed before the recording
@@ -35,7 +36,7 @@ struct SeenPool {
   std::optional<rows::MemoryPools> created;   // set if it is seen for the first time
 };
 
-// Rows have no time and no correlation id yet. No function may be called in a callback about a resource, except context_ends().
+// The rows have no time and no correlation id yet. In a callback about a resource, only context_ends() may be called.
 class KnownPools {
  public:
   // Forgets everything. From now on at most `limit` bytes are taken.
@@ -44,12 +45,13 @@ class KnownPools {
   // The number of pools whose destruction has started.
   std::uint32_t ended() const { return ended_.load(); }
 
-  // Returns what identifies a pool in rows: its base address. It is the base that was found first, because a pool grows by
-  // mappings elsewhere.
+  // Returns the base address that identifies a pool in rows. It is the first base that was found, because a pool grows by
+  // mappings at other addresses.
   SeenPool use(const PoolUse& use);
   // The bytes in use of a pool, by its base. 0 when the pool may be gone.
   std::uint64_t used_of(std::uint64_t base);
-  // Before a pool is destroyed: the driver is not asked about it any more. `now`: it may be asked now. Returns the pool's row.
+  // Before a pool is destroyed: ends all questions to the driver about the pool. `now`: the driver may be asked a last time.
+  // Returns the pool's row.
   std::optional<rows::MemoryPools> begin_destroy(std::uint64_t handle, bool now);
   // The pool was not destroyed.
   void undo_destroy(std::uint64_t handle, const rows::MemoryPools& row);
@@ -65,7 +67,7 @@ class KnownPools {
       if (const auto row = shrunk(pool)) write(*row);
     });
   }
-  // A context ends, and may take pools with it. So pools are not asked at waits until they are used again.
+  // A context ends, and may end pools with it. So waits ask about a pool only after its next use.
   void context_ends() { contexts_ended_.fetch_add(1); }
 
   void before_fork() { mutex_.lock(); }

@@ -74,7 +74,7 @@ std::optional<Live> LiveMemory::take(Space space, std::uint64_t address) {
   return taken;
 }
 
-// Moves later entries back into the gap, so that no search ends at it too early.
+// Moves later entries back into the gap, because a search would end at an empty slot.
 void LiveMemory::remove(std::size_t slot) {
   const std::size_t mask = capacity_ - 1;
   std::size_t gap = slot;

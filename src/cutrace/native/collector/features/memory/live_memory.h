@@ -1,6 +1,7 @@
-// The memory that the program holds: what was allocated in this recording and not yet freed, by address.
+// The memory that the program has allocated in this recording and not yet freed, by address.
 //
-// Callbacks use it on the program's threads, some of them inside malloc(). So it gets its memory directly from the system.
+// Callbacks use this table on the program's threads, some of them inside malloc(). So the table gets its memory directly from the
+// system.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,7 @@
 
 namespace cutrace {
 
-// The kind of an address or a handle. The same number may be in use once in each space.
+// The kind of an address or a handle. Each space may use the same number.
 enum class Space : std::uint8_t {
   none,
   pointer,     // memory of a device or of the host
@@ -18,7 +19,7 @@ enum class Space : std::uint8_t {
   physical,    // a handle of cuMemCreate()
   mapping,     // an address that cuMemMap() has mapped
   pool,        // a CUmemoryPool that is not destroyed
-  pool_base,   // the same, by its base address
+  pool_base,   // a CUmemoryPool that is not destroyed, by its base address
   module,      // CUPTI's id of a loaded module
 };
 
@@ -26,8 +27,8 @@ struct Live {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
   // pointer: the base of its pool, 0 for none. physical: the number of references. mapping: the handle of its physical memory.
-  // pool: its base; `bytes` is its size at the last wait, 0 when it was used since, and `context` the number of contexts that had
-  // ended when it was last used. pool_base: its handle. module: bytes of managed variables, where `bytes` has those of others.
+  // pool: its base; `bytes` is its size at the last wait, 0 after a later use; `context` is the number of contexts that had ended
+  // at its last use. pool_base: its handle. module: bytes of managed variables; `bytes` has the bytes of other variables.
   std::uint64_t other = 0;
   std::uint16_t context = 0;
   std::uint16_t device = 0;
@@ -53,7 +54,7 @@ class LiveMemory {
   Live* find(Space space, std::uint64_t address);
   // Removes and returns an entry.
   std::optional<Live> take(Space space, std::uint64_t address);
-  // Removes the entries for which fits(entry) is true, and calls visit(entry) for each of them.
+  // Removes the entries that satisfy fits(entry), and calls visit(entry) for each of them.
   template <typename Fits, typename Visit>
   void take_all(Fits&& fits, Visit&& visit) {
     for (std::size_t slot = 0; slot < capacity_; ++slot) {
@@ -64,7 +65,7 @@ class LiveMemory {
       }
     }
   }
-  // Calls visit(entry), which may change all but the space and the address.
+  // Calls visit(entry), which must not change the space and the address.
   template <typename Visit>
   void each(Visit&& visit) {
     for (std::size_t slot = 0; slot < capacity_; ++slot)
@@ -77,7 +78,7 @@ class LiveMemory {
   static constexpr std::size_t kFirstCapacity = 128;
 
   std::size_t first_slot(Space space, std::uint64_t address) const;
-  // The slot of an entry, or the empty one where it belongs.
+  // The slot of an entry, or the empty slot for a new one.
   std::size_t slot_of(Space space, std::uint64_t address) const;
   void remove(std::size_t slot);
   bool has_room() const { return size_ + 1 <= capacity_ / 8 * 7; }

@@ -101,7 +101,7 @@ class MemoryDecoder final : public Decoder {
   std::uint64_t ringless_seen_ = rings::events_without_ring(EventSource::memory);
 };
 
-// What a release gives back. A call of virtual memory management may release several pieces of physical memory.
+// The memory that a call releases. A call of virtual memory management may release several pieces of physical memory.
 class Released {
  public:
   bool full() const { return count_ == entries_.size(); }
@@ -121,7 +121,7 @@ struct CallInProgress {
   std::uint32_t correlation = 0;
   std::uint64_t start = 0;
   std::uint32_t pools_ended = 0;
-  // Of a release, and of a pool that is destroyed:
+  // For releases, and for pools that are destroyed:
   MemoryRequest request;
   bool known = false;     // the allocation was in the table
   bool referred = false;  // physical memory lost a reference and is still in use
@@ -130,9 +130,9 @@ struct CallInProgress {
 };
 thread_local CallInProgress in_progress;
 
-// A release is taken from the table of live memory before the driver carries it out, and an allocation is added after the driver
-// made it. So when one thread frees an address and another gets it at once, the table always sees the release first. Rows use the
-// same times: a release has the time of the start of its call, an allocation that of the end.
+// A release removes its entry from the table of live memory before the driver carries it out. An allocation adds its entry after
+// the driver has made it. So when one thread frees an address and another thread gets it at once, the table sees the release
+// first. Rows use the same times: a release has the start of its call, an allocation the end of its call.
 class MemoryFeature final : public Feature {
  public:
   MemoryFeature() {
@@ -159,7 +159,7 @@ class MemoryFeature final : public Feature {
     graphs_.reset();
     pools_.reset(context.options.max_memory / 256);
     watches_waits_.store(false);
-    driver_is_loaded();  // its functions are looked up here and not inside a callback
+    driver_is_loaded();  // looks up its functions here and not inside a callback
     {
       const std::lock_guard lock(table_mutex_);
       table_.reset(context.options.max_memory / 16);
@@ -267,7 +267,7 @@ class MemoryFeature final : public Feature {
     if (!entered) enter(call, data, recording);  // the callback was enabled in the middle of the call
     switch (call.effect) {
       case Effect::release:
-        // The driver has accepted the stream, so the driver may be asked about it. A captured call only makes a node of a graph.
+        // The driver has accepted the stream, so the collector may ask about it. A captured call only makes a node of a graph.
         good && !(now.request.asynchronous && is_captured(now.request.stream)) ? end_release(data, now) : undo_release(now);
         break;
       case Effect::release_physical:
@@ -299,7 +299,7 @@ class MemoryFeature final : public Feature {
     now.released.add(unlisted_memory(request, data));
   }
 
-  // What the driver knows of memory from before the recording, or whose allocation is counted as lost.
+  // Asks the driver about memory from before the recording, and about memory with a lost allocation.
   Live unlisted_memory(const MemoryRequest& request, const CUpti_CallbackData& data) {
     Live live;
     live.address = request.address;
@@ -312,7 +312,7 @@ class MemoryFeature final : public Feature {
       live.device = info.device;
       if (info.pool != nullptr) {
         live.pool_type = kLocalPool;
-        // Any pool but the device's default one may be destroyed.
+        // The program may destroy any pool except the device's default pool.
         const bool lives = is_default_pool(info.pool, info.device);
         live.other = pool_base({.handle = reinterpret_cast<std::uintptr_t>(info.pool), .base = base_of(request.address, info),
                                 .ended = pools_.ended(), .device = info.device, .type = kLocalPool, .lives = lives}, data);
@@ -380,7 +380,8 @@ class MemoryFeature final : public Feature {
 
   void allocated(Effect effect, MemoryRequest& request, const CUpti_CallbackData& data) {
     if (request.address == 0 || !(request.in_pool || records_allocations_.load())) return;
-    if (request.asynchronous && is_captured(request.stream)) return added_graph_memory(current_device());  // for when the graph runs
+    // the node allocates when the graph runs
+    if (request.asynchronous && is_captured(request.stream)) return added_graph_memory(current_device());
     Live live;
     live.address = request.address;
     live.bytes = request.bytes;
@@ -398,7 +399,7 @@ class MemoryFeature final : public Feature {
     add(live, row);
   }
 
-  // The pool, the device and the kind of memory: a pool may be on another device than the stream, or on the host.
+  // Sets the pool, the device and the kind of memory. A pool may be on another device than the stream, or on the host.
   void complete_pool_memory(Effect effect, const MemoryRequest& request, const CUpti_CallbackData& data, Live& live) {
     PointerInfo info;
     if (pointer_info(request.address, info)) {
@@ -453,7 +454,7 @@ class MemoryFeature final : public Feature {
       now.referred = true;
       return;
     }
-    physical->other = 1;  // what undo_release() puts back
+    physical->other = 1;  // undo_release() restores this reference
     now.released.add(*table_.take(Space::physical, handle));
     now.known = true;
   }
@@ -543,7 +544,7 @@ class MemoryFeature final : public Feature {
 
   // ---- pools ----
 
-  // Where the pool of this memory starts, if the driver reports it. The memory that a new pool gives first is at its start.
+  // The start of the pool of this memory, if the driver reports it. The first memory from a new pool is at its start.
   static std::uint64_t base_of(std::uint64_t address, const PointerInfo& info) { return info.mapping != 0 ? info.mapping : address; }
 
   // The base address of a pool, which stands for it in rows.
@@ -556,7 +557,7 @@ class MemoryFeature final : public Feature {
     return seen.base;
   }
 
-  // From here on the driver is not asked about the pool. The pool may end with this call or with its last memory.
+  // From here on the collector does not ask the driver about the pool. The pool may end with this call or with its last memory.
   void begin_destroy_pool(const MemoryCall& call, const CUpti_CallbackData& data, CallInProgress& now) {
     if (call.read(data.functionParams, now.request))
       now.pool = pools_.begin_destroy(now.request.address, data.callbackSite == CUPTI_API_ENTER);
@@ -612,8 +613,8 @@ class MemoryFeature final : public Feature {
     return row;
   }
 
-  // Writes the row of an allocation, and lists it in the table, both or neither. So a release never has a size whose allocation is
-  // missing.
+  // Writes the row of an allocation and adds it to the table, or does neither. So each release with a size has its allocation in
+  // the capture.
   void add(const Live& live, const rows::Allocations& row) {
     Ring* const ring = rings::of_this_thread(EventSource::memory);
     if (ring == nullptr) return;
@@ -632,7 +633,7 @@ class MemoryFeature final : public Feature {
     if (before) write_unseen_release(*before, row.time);
   }
 
-  // The driver has reused an address, so the memory that was there is free. Its release was not seen.
+  // The driver has reused the address, so the earlier memory there is free. Its release was not recorded.
   void write_unseen_release(const Live& before, std::uint64_t time) {
     rows::Allocations row = row_of(before, kRelease, time, 0);
     row.flags |= kWithoutCall;

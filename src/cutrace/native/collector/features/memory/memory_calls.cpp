@@ -1,4 +1,5 @@
-// The parameters of all versions of the calls. Alone in its translation unit, because cuda.h then declares the old versions too.
+// The parameters of all versions of the calls. This file is a separate translation unit, because here cuda.h declares the old
+// versions too.
 #define __CUDA_API_VERSION_INTERNAL
 #include "memory_calls.h"
 
@@ -62,7 +63,7 @@ bool freed_host(const void* parameters, MemoryRequest& request) {
   return request.address != 0;
 }
 
-// Memory of the program that the driver pins. It is in a space of its own, because no call frees it.
+// Memory of the program that the driver pins. It is in a separate space, because no call frees it.
 template <typename Parameters>
 bool registered_host(const void* parameters, MemoryRequest& request) {
   const auto& p = *static_cast<const Parameters*>(parameters);
@@ -82,7 +83,7 @@ bool unregistered_host(const void* parameters, MemoryRequest& request) {
 
 // ---- in the order of a stream ----
 
-// `_ptsz` marks calls whose default stream is that of the thread.
+// `_ptsz` marks calls that use the default stream of the thread.
 enum class DefaultStream { legacy, of_thread };
 
 void set_stream(CUstream stream, DefaultStream default_stream, MemoryRequest& request) {
@@ -165,7 +166,7 @@ std::uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR& array, unsigned level) 
   return extent(array.Width) * extent(array.Height) * depth * bits_per_element(array.Format, array.NumChannels) / 8;
 }
 
-// Sparse arrays, and those that are mapped later, have no memory of their own.
+// Sparse arrays, and arrays that are mapped later, own no memory.
 bool has_memory(const CUDA_ARRAY3D_DESCRIPTOR& array) {
   constexpr unsigned kSparse = 0x40, kDeferredMapping = 0x80;  // CUDA_ARRAY3D_SPARSE, CUDA_ARRAY3D_DEFERRED_MAPPING
   return (array.Flags & (kSparse | kDeferredMapping)) == 0;

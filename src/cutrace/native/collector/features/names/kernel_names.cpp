@@ -117,9 +117,9 @@ class KernelNames final : public Feature {
   std::atomic<bool> watching_{false};   // all of the calls, since the first unload
   std::atomic<std::uint32_t> recording_{0};
   FirstLaunch first_;   // the first with a callback: records of earlier launches have the right names
-  FirstLaunch missed_;  // the first without a ring: there was no memory, or the recording had been stopped
+  FirstLaunch missed_;  // the first launch without a ring, for lack of memory or after the end of the recording
   std::atomic<bool> missed_node_{false};  // the same for a node of a graph
-  std::array<std::atomic<std::uint64_t>, kPut> put_{};  // names that are in a ring, by hash, recording and thread
+  std::array<std::atomic<std::uint64_t>, kPut> put_{};  // names that are already in a ring, by hash, recording and thread
 };
 
 KernelNames::Effect KernelNames::effect_of(std::string_view name) {
@@ -151,9 +151,9 @@ void KernelNames::attach(const AttachContext& context) {
   if (recording_.load() > 1 || !context.before_cuda) watch_calls();
 }
 
-// In a call that started before this, CUPTI knows the function by its right name, because its handle has had no other function. So
-// no thread may unload before all calls are watched. Threads that unload at the same time all watch the calls, because none may
-// wait here for another.
+// CUPTI has the right name for calls that started before the first unload, because the handle has had no other function. So no
+// thread may unload before all calls are watched. Threads that unload at the same time all watch the calls, because none of them
+// may wait here for another one.
 void KernelNames::watch_calls() {
   if (watching_.load()) return;
   watch_graph_nodes(*callbacks_);
@@ -213,7 +213,7 @@ void KernelNames::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, 
       return name_node({{}, 0, node_id(node), exec_id(exec), call.correlationId, 1}, name);
     }
     case Effect::updates_exec: {
-      // The first parameter of all these calls. Which node got which kernel is not known.
+      // The graph is the first parameter of all these calls. The new kernels of its nodes are unknown.
       CUgraphExec const exec = *static_cast<CUgraphExec const*>(call.functionParams);
       return name_node({{}, 0, 0, exec_id(exec), call.correlationId, 1}, nullptr);
     }
@@ -221,7 +221,7 @@ void KernelNames::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, 
   }
 }
 
-// Once per thread, because the writer may read the rings of other threads later.
+// Puts the name once into the ring of each thread, because the writer may read the rings of other threads later.
 void KernelNames::put_name(Ring& ring, std::uint64_t hash, std::string_view name) {
   const std::uint64_t mark = hash_mix(hash, std::uint64_t{recording_.load(std::memory_order_relaxed)} << 32 | ring.thread);
   std::atomic<std::uint64_t>& known = put_[mark % kPut];
@@ -241,7 +241,7 @@ std::uint32_t KernelNames::exec_id(CUgraphExec exec) const {
   return get != nullptr && get(exec, &id) == CUPTI_SUCCESS ? id : 0;
 }
 
-// `name` null: it is unknown.
+// A null `name` means an unknown name.
 void KernelNames::name_node(NodeEvent event, const char* name) {
   Ring* const ring = rings::of_this_thread(EventSource::names);
   if (ring == nullptr) return missed_node_.store(true);

@@ -22,7 +22,7 @@
 namespace cutrace {
 namespace {
 
-// The most files that are held open for dumps that have not read them yet. Slow dumps of more files fail.
+// The largest number of files that stay open until dumps have read them. A slow dump of more files fails.
 constexpr int kMostHeld = 32;
 std::atomic<int> held_files{0};
 
@@ -57,7 +57,7 @@ int KeptFile::append_to(const Descriptor& target) {
   struct stat status {};
   if (::fstat(source.number(), &status) != 0) return errno;
   for (off_t at = 0; at < status.st_size;) {
-    // The program may have closed descriptors that are not its own, and have opened files under their numbers.
+    // The program may have closed the collector's descriptors and opened other files under their numbers.
     if (!source.ours() || !target.ours()) return EBADF;
     const auto piece = static_cast<std::size_t>(std::min(kPiece, status.st_size - at));
     const ssize_t n = ::sendfile(target.number(), source.number(), &at, piece);
@@ -74,7 +74,7 @@ void KeptFile::hold() {
   const int fd = too_many ? -1 : ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd >= 0) return held_.set(fd);
   error_ = too_many ? EMFILE : errno;
-  held_files.fetch_sub(1);  // the destructor counts down for files that are held
+  held_files.fetch_sub(1);  // the destructor decrements the count for held files
 }
 
 KeptFile::~KeptFile() {
@@ -149,13 +149,13 @@ int Dump::publish(std::string& name) {
   }
   if (!target_.ours()) return EBADF;
   for (unsigned number = 1; numbered_; ++number) {
-    // A link fails when the name exists, so two processes never write the same dump.
+    // A link fails when the name exists, so two processes cannot write the same dump.
     std::string candidate = numbered_path(path_, number, 1);
     const int failure = link(candidate);
     if (failure == 0) name = std::move(candidate);
     if (failure != EEXIST) return failure;
   }
-  if (temporary_.empty()) {  // only a file with a name can replace another
+  if (temporary_.empty()) {  // only a file with a name can replace another file
     std::string named = path_ + '.' + std::to_string(random_instance());
     if (const int failure = link(named)) return failure;
     const std::lock_guard lock(mutex_);

@@ -14,7 +14,7 @@
 
 namespace cutrace {
 
-// A complete file of a recording. Dumps open it when its turn comes, so that few descriptors are in use at a time.
+// A complete file of a recording. A dump opens its files one after the other, so that few descriptors are in use at a time.
 class KeptFile {
  public:
   explicit KeptFile(std::string path) : path_(std::move(path)) {}
@@ -24,7 +24,7 @@ class KeptFile {
 
   // Appends its contents to `target`. Returns 0 or an errno.
   int append_to(const Descriptor& target);
-  // Keeps the file open: its name may be removed from now on, and dumps can still read it.
+  // Keeps the file open, so that dumps can still read it after its name is removed.
   void hold();
   void remove();
 
@@ -32,7 +32,7 @@ class KeptFile {
   std::mutex mutex_;
   const std::string path_;
   Descriptor held_;
-  int error_ = 0;  // why it could not be held
+  int error_ = 0;  // why the file could not be held open
 };
 
 using KeptFiles = std::vector<std::shared_ptr<KeptFile>>;
@@ -40,25 +40,26 @@ using KeptFiles = std::vector<std::shared_ptr<KeptFile>>;
 // run-1.bin for run.bin, with at least `digits` digits.
 std::string numbered_path(const std::string& path, unsigned number, int digits);
 
-// A dump that is wanted: from its construction on, an exit of the program waits for it.
+// A requested dump. From its construction on, an exit of the program waits for it.
 class Dump {
  public:
-  // Goes to `path`, which it replaces, or with `numbered` to the first free name of run-1.bin, run-2.bin, ... for run.bin.
+  // The dump replaces `path`. With `numbered` it gets the first free name of run-1.bin, run-2.bin, ... for run.bin.
   Dump(KeptFiles files, std::string path, bool numbered, std::optional<mode_t> mode);
   ~Dump();
   Dump(const Dump&) = delete;
   Dump& operator=(const Dump&) = delete;
 
-  // Writes it in one step. Returns its name, or "" and a sentence in `error`, an empty one if the dump was given up.
+  // Writes the dump in one step. Returns its name. On failure returns "" and leaves a sentence in `error`, which is empty if the
+  // dump was given up.
   std::string write(std::string& error);
 
   // Waits for all dumps of the process, for this time at most. False when some of them take longer.
   static bool wait_for_all(std::uint64_t milliseconds);
-  // Gives up the dumps that are not written, so that no temporary file of theirs stays. Returns their paths.
+  // Gives up the unwritten dumps and removes their temporary files. Returns their paths.
   static std::vector<std::string> give_up_all();
   static void before_fork();
   static void after_fork_in_parent();
-  static void after_fork_in_child();  // the dumps are the parent's
+  static void after_fork_in_child();  // the dumps belong to the parent
 
  private:
   enum class Stage : std::uint8_t { writing, published, given_up };
@@ -75,15 +76,15 @@ class Dump {
   const std::optional<mode_t> mode_;
   Descriptor target_;
   std::mutex mutex_;
-  std::string temporary_;  // the name of an incomplete file, "" for none; changed under mutex_, by the thread that writes
+  std::string temporary_;  // the name of an incomplete file, "" for none; only the writing thread changes it, under mutex_
   Stage stage_ = Stage::writing;  // under mutex_
 };
 
 // SIGUSR2, which requests a dump.
 namespace dump_signal {
 
-// Handles SIGUSR2 from now on: it wakes the writer, and requested() returns true once. After the recording the signal has no
-// effect, so that one that comes late does not end the program. False when the program handles or ignores the signal.
+// Handles SIGUSR2 from now on: it wakes the writer, and requested() returns true once. After the recording the handler stays
+// without effect, so that a late signal does not end the program. False when the program handles or ignores the signal.
 bool take();
 bool requested();
 // In a forked child: restores the default action, unless the program has installed a handler since.

@@ -20,7 +20,8 @@
 namespace cutrace {
 namespace {
 
-// A file holds 1/kParts of the time or size to keep. Up to that much more time is kept, or that much of the size is unused.
+// A file holds 1/kParts of the time or size to keep. So up to 1/kParts more time is kept, or up to 1/kParts of the size is
+// unused.
 constexpr std::uint64_t kParts = 8;
 // How long the end of a recording waits for dumps while the program goes on. Dumps on a fast disk are then complete.
 constexpr std::uint64_t kShortWaitMs = 250;
@@ -59,11 +60,11 @@ class Newest final : public FileKeeper {
  private:
   struct Segment {
     std::shared_ptr<KeptFile> file;
-    std::uint64_t end = 0;  // when it was completed
+    std::uint64_t end = 0;  // time of its completion
     std::uint64_t bytes = 0;
     Capture::Contents contents;
   };
-  // The dump that a signal or the triggers have requested. The thread that writes it ends `writing`.
+  // The dump that a signal or the triggers have requested. The thread that writes the dump ends the state `writing`.
   //
   //   none ─▶ wanted ─▶ writing ─▶ written, failed ─▶ none
   enum class DumpState : std::uint8_t { none, wanted, writing, written, failed };
@@ -117,11 +118,11 @@ bool Newest::rotate(std::string& error) {
   return true;
 }
 
-// Completes the file when it is full or old enough, and deletes the oldest files: those older than last_ms, and those that
+// Completes the file when it is full or old enough. Deletes the files that are older than last_ms, and the oldest files that
 // exceed max_size together with the current file.
 void Newest::keep_newest() {
   const std::uint64_t now = now_ns(), window = options_.last_ms * 1'000'000, room = options_.max_size;
-  // Rows before a moment are kept until its dump starts.
+  // Rows before the moment of a dump are kept until the dump starts.
   const std::uint64_t newest = triggers_.moment() != 0 ? std::min(now, triggers_.moment()) : now;
   const bool old = window != 0 && now - writer_.file_began_at() >= window / kParts && capture().events() != 0;
   std::string error;
@@ -147,7 +148,7 @@ void Newest::keep_newest() {
 
 // ---- conditions ----
 
-// The moments that a dump is for, on the timeline.
+// Adds the moments of a dump to the timeline.
 void Newest::write_marks() {
   for (const Triggers::Mark& mark : triggers_.take_marks()) {
     rows::NvtxMarks row;
@@ -159,7 +160,7 @@ void Newest::write_marks() {
   }
 }
 
-// Work that started before a moment is recorded if no buffer that was requested before that moment is unread. CUPTI holds back a
+// All work from before a moment is recorded when all buffers that were requested before that moment are read. CUPTI holds back a
 // buffer while work in it is running.
 void Newest::before_write() {
   if (options_.dump_when.empty()) return;
@@ -213,9 +214,9 @@ void Newest::report(std::string sentence, const std::vector<std::string>& reason
 
 // Gives the wanted dump its files, and starts a thread that writes it.
 void Newest::start_dump() {
-  dump_.store(DumpState::failed);  // unless all goes well
+  dump_.store(DumpState::failed);  // replaced below on success
   writer_.count_dropped();
-  const bool triggered = triggers_.due(now_ns());  // by a range that hangs, even if nothing else was recorded
+  const bool triggered = triggers_.due(now_ns());  // a range that hangs can request a dump before other rows exist
   if (capture().events() == 0 && kept_.empty() && !triggered) return report("there is nothing to dump yet", {});
   keep_newest();
   std::vector<std::string> reasons;
@@ -258,13 +259,13 @@ bool Newest::write_beside(Dump& dump, const std::vector<std::string>& reasons) n
 
 void Newest::end(bool at_exit) {
   const DumpState state = dump_.load();
-  // A dump that is being written covers its moments.
+  // A running dump covers its moments.
   if (state > DumpState::wanted) triggers_.end_dump(state != DumpState::failed);
   triggers_.finish(now_ns(), capture_watch().times());
   write_marks();
   const bool signalled = takes_signals_ && dump_signal::requested();
   if (state == DumpState::wanted || signalled || triggers_.due(now_ns())) start_dump();
-  // Helper processes without GPU work seldom have the ranges that a condition is about.
+  // Helper processes without GPU work seldom have the ranges of a condition.
   for (const std::string& note : triggers_.notes(capture().has_gpu_work())) notes_.add_quietly(note);
   if (!at_exit) {
     for (const Segment& segment : kept_)

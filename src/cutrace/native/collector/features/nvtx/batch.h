@@ -1,4 +1,4 @@
-// Events and samples that a program submits together. They may be larger than a ring, so the ring has only a pointer to them.
+// Events and samples that a program submits together. A batch may be larger than a ring, so the ring has only a pointer to it.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ namespace cutrace::nvtx {
 
 class EventBatch {
  public:
-  // The program's threads: copies the two parts, events and what they refer to, or samples and their times. Null when there is
-  // no memory for them.
+  // The program's threads: copies the two parts, which are events and their referenced data, or samples and their times. Null
+  // when memory is short.
   static std::unique_ptr<EventBatch> copy(const void* first, std::size_t first_size, const void* second, std::size_t second_size);
   ~EventBatch();
   EventBatch(const EventBatch&) = delete;
@@ -35,9 +35,9 @@ class EventBatch {
   // Limits the bytes of all batches that wait for the writer.
   static void limit(std::size_t bytes);
   static std::size_t waiting();
-  // The number of batches that found no memory since the last call.
+  // The number of batches that were lost for lack of memory since the last call.
   static std::uint64_t take_refused();
-  // The batches of the parent are not this process's.
+  // In the child: forgets the parent's batches.
   static void after_fork_in_child();
 
  private:

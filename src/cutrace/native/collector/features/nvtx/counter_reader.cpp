@@ -22,7 +22,7 @@ constexpr std::uint64_t kEventRoles = NVTX_PAYLOAD_ENTRY_FLAG_EVENT_MESSAGE | NV
 bool is_counter(const PayloadField& field) { return (field.flags & kRoles) == NVTX_PAYLOAD_ENTRY_FLAG_COUNTER; }
 bool is_timestamp(const PayloadField& field) { return (field.flags & kEventRoles) == NVTX_PAYLOAD_ENTRY_FLAG_TIMESTAMP; }
 
-// A number divided by the largest one of its type.
+// A number divided by the largest number of its type.
 double normalized(std::uint64_t type, double value) {
   const std::size_t bits = size_of_predefined(type) * 8;
   const bool whole = type <= NVTX_PAYLOAD_ENTRY_TYPE_UINT64 || type == NVTX_PAYLOAD_ENTRY_TYPE_SIZE;
@@ -41,7 +41,7 @@ std::uint16_t device_of(std::string_view path) {
   return status == std::errc() && end != path.data() + path.size() && *end == ']' ? device : kNoDevice;
 }
 
-// Returns time + number * interval. Does not overflow, whatever the program gives.
+// Returns time + number * interval, without overflow for any arguments.
 std::int64_t at_interval(std::int64_t time, std::uint64_t number, std::int64_t interval) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(time) + number * static_cast<std::uint64_t>(interval));
 }
@@ -54,7 +54,7 @@ void CounterReader::read_fields(const PayloadType& type, const PayloadBytes& byt
   for (FieldPlace place; walk.next(place);) {
     const PayloadField& field = *place.field;
     if (!walk.follow(place) || place.null || field.unit == kVaries) continue;
-    // A field without a name, or a schema with one field, has the name of what it is in.
+    // A field without a name, and the only field of a schema, take the name of the enclosing field.
     const bool named = !field.name.empty() && (type.fields.size() > 1 || prefix.empty());
     const std::string name = !named ? prefix : prefix.empty() ? field.name : prefix + '.' + field.name;
     for (std::size_t i = 0; i < place.count; ++i) {
@@ -84,7 +84,7 @@ CounterReader::Values CounterReader::read(const Counter& counter, const PayloadB
     if (value) values.values.push_back({{}, normalize ? normalized(counter.schema, *value) : *value, nullptr});
   }
   if (values.values.empty()) values.values = std::move(values.others);
-  // A group of one counter is the counter.
+  // A group with one counter is written as that counter.
   if (values.values.size() == 1 && !counter.name.empty()) values.values[0].series.clear();
   return values;
 }
@@ -128,7 +128,7 @@ void CounterReader::add_row(const Counter& counter, const Value& value, double n
   capture_.add(row);
 }
 
-// A sample without a value applies to all values of the counter.
+// A sample without a value stands for all values of the counter.
 void CounterReader::write_none(const Counter& counter, std::uint64_t reason, std::uint64_t time, std::uint32_t thread) {
   const std::vector<std::uint8_t> zeros(kLargestPayload);
   for (Value& value : read(counter, {.data = zeros.data(), .size = zeros.size()}, 0).values) {
@@ -156,7 +156,7 @@ void CounterReader::sample(std::uint16_t domain, std::uint64_t id, Sample kind, 
     std::memcpy(&value, bytes.data(), sizeof value);
     return value;
   };
-  // The event says the type of the value. The counter has another type only in a broken program.
+  // The event has the type of the value. The counter has another type only in a broken program.
   if (kind == Sample::integer) return write(*counter, {{}, static_cast<double>(load(std::int64_t{})), nullptr}, time, thread);
   if (kind == Sample::real) return write(*counter, {{}, load(double{}), nullptr}, time, thread);
   if (kind == Sample::none) return write_none(*counter, load(std::uint64_t{}), time, thread);
@@ -167,7 +167,7 @@ void CounterReader::sample(std::uint16_t domain, std::uint64_t id, Sample kind, 
 
 void CounterReader::write_at(const Counter& counter, const Values& values, std::optional<std::uint64_t> time, std::uint64_t submitted,
                              std::uint32_t thread) {
-  // A submitted sample is in the past, as far as clocks agree.
+  // A submitted sample is from the past, apart from errors of the clocks.
   if (!time || *time > submitted + kSecondNs) return lose(1, kUnknownTime);
   if (*time >= started_) write_all(counter, values, *time, thread);
 }

@@ -18,8 +18,8 @@
 
 namespace cutrace::nvtx {
 
-// Samples that a program submits together. The timestamps of a batch are in the samples; or there is one for each sample; or there
-// are the time of the first or last sample and an interval.
+// Samples that a program submits together. The samples contain their timestamps, or the batch has one timestamp for each sample,
+// or it has the time of the first or last sample and an interval.
 struct CounterBatch {
   std::uint64_t counter;
   std::uint64_t flags;
@@ -32,7 +32,7 @@ class CounterReader {
   // Samples from before `started` get no row.
   CounterReader(Capture& capture, std::uint64_t started) : capture_(capture), started_(started) {}
 
-  // A sample taken by `thread` at `time`, from the bytes behind the id of its event.
+  // A sample taken by `thread` at `time`, from the bytes after the id of its event.
   void sample(std::uint16_t domain, std::uint64_t counter, Sample kind, std::span<const std::uint8_t> bytes, std::uint64_t time,
               std::uint32_t thread);
   void batch(std::uint16_t domain, const CounterBatch& batch, std::uint64_t submitted, std::uint32_t thread);
@@ -46,7 +46,7 @@ class CounterReader {
   };
   struct Values {
     std::vector<Value> values;
-    std::vector<Value> others;  // numbers that are not marked as counters
+    std::vector<Value> others;  // numbers of the schema without a counter flag
     const PayloadField* timestamp = nullptr;
     std::int64_t time = 0;
   };
@@ -55,10 +55,10 @@ class CounterReader {
   void read_fields(const PayloadType& type, const PayloadBytes& bytes, std::size_t at, const std::string& prefix, Values& values) const;
   static const Semantics& semantics(const Counter& counter, const Value& value);
   static TimeConverter converter(const Counter& counter, const PayloadField* timestamp);
-  // Scales a value, adds it to the last one if it is a difference, and writes it.
+  // Scales a value, adds it to the previous value if it is a difference, and writes it.
   void write(const Counter& counter, const Value& value, std::uint64_t time, std::uint32_t thread);
   void write_all(const Counter& counter, const Values& values, std::uint64_t time, std::uint32_t thread);
-  // Writes a sample of a time that the program gave.
+  // Writes a sample at a time that the program has submitted.
   void write_at(const Counter& counter, const Values& values, std::optional<std::uint64_t> time, std::uint64_t submitted, std::uint32_t thread);
   void add_row(const Counter& counter, const Value& value, double number, std::uint64_t time, std::uint32_t thread);
   void write_none(const Counter& counter, std::uint64_t reason, std::uint64_t time, std::uint32_t thread);

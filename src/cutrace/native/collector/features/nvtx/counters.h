@@ -1,4 +1,4 @@
-// Counters of NVTX: their registration, and their samples as events of a ring.
+// Registers counters of NVTX, and puts their samples into a ring as events.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ struct Counter {
   Semantics semantics;
 };
 
-// The id of a new counter, NVTX_COUNTER_ID_NONE when it is refused.
+// The id of a new counter, NVTX_COUNTER_ID_NONE for a refused one.
 std::uint64_t register_counter(std::uint16_t domain, const nvtxCounterAttr_t* attributes);
 const Counter* find_counter(std::uint16_t domain, std::uint64_t id);
 
-// The `depth` of a sample's event. After its id the event has 8 bytes with the value, or the bytes of a schema.
+// The `depth` of a sample's event. After the id come 8 bytes with the value, or the bytes of a schema.
 enum class Sample : std::uint32_t { integer, real, none, bytes };
 
 }  // namespace cutrace::nvtx

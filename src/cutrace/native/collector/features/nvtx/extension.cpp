@@ -18,7 +18,8 @@ namespace {
 
 std::span<const std::uint8_t> bytes_of(const void* data, std::size_t size) { return {static_cast<const std::uint8_t*>(data), size}; }
 
-// Puts an event with an id and bytes into the thread's ring. False when the ring is full; the event is counted then.
+// Puts an event with an id and bytes into the thread's ring. When the ring is full, counts the event as dropped and returns
+// false.
 bool emit(EventType type, nvtxDomainHandle_t domain, std::uint64_t id, std::uint32_t kind, std::span<const std::uint8_t> bytes) {
   Ring* const ring = ring_if_recording();
   if (ring == nullptr) return false;
@@ -59,7 +60,7 @@ void NVTX_API sample_none(nvtxDomainHandle_t domain, std::uint64_t counter, std:
 }
 void NVTX_API sample_bytes(nvtxDomainHandle_t domain, std::uint64_t counter, const void* values, std::size_t size) {
   if (values == nullptr) return;
-  // The reader counts a sample that is cut.
+  // The reader counts truncated samples.
   emit(EventType::counter, domain, counter, static_cast<std::uint32_t>(Sample::bytes), bytes_of(values, std::min(size, kLargestPayload)));
 }
 
@@ -84,7 +85,7 @@ void NVTX_API counter_batch_submit(nvtxDomainHandle_t domain, const nvtxCounterB
   submit(domain, std::move(batch));
 }
 
-// Reads the clocks of a schema's timestamps, for the conversion of the times that are submitted now.
+// Reads the clocks of a schema's timestamps, so that the submitted times can be converted.
 void note_times(std::uint16_t domain, std::uint64_t schema) {
   const PayloadType* const type = find_type(domain, schema);
   if (type == nullptr) return;
@@ -142,7 +143,7 @@ std::uint64_t NVTX_API scope_register(nvtxDomainHandle_t domain, const nvtxScope
 }
 
 bool install_counters(const nvtxExtModuleInfo_t& module) {
-  // An earlier version had the same module with other functions.
+  // An earlier version of NVTX had the same module with other functions.
   const bool known = module.compatId >= NVTX_EXT_COUNTERS_COMPATID && module.compatId >> 8 == NVTX_EXT_COUNTERS_COMPATID >> 8;
   const Callback functions[] = {
       {NVTX3EXT_CBID_nvtxCounterRegister, counter_register},

@@ -19,7 +19,7 @@ std::atomic<RangeFollower*> range_follower{nullptr};
 
 namespace {
 
-// Keys of ranges for a follower.
+// The keys of ranges for a follower.
 std::uint64_t key_of(nvtxRangeId_t id) { return id | std::uint64_t{1} << 63; }
 std::uint64_t key_of(const Ring& ring, std::uint16_t domain, std::uint32_t depth) {
   constexpr std::uint32_t kMostDepth = (1u << 24) - 1;
@@ -39,7 +39,7 @@ void ended(std::uint64_t key, std::uint64_t time) {
 std::atomic<std::uint64_t> next_range_id{1};
 std::atomic<void (*)()> on_first_event{nullptr};
 
-// False when the ring has no space for the event and `spare` more bytes.
+// False when the ring lacks space for the event and `spare` more bytes.
 bool put(Ring& ring, Event& e, std::uint64_t time, std::size_t spare = 0) {
   const std::string_view text = e.text.view();
   if (!text.empty()) e.flags |= kText;
@@ -221,7 +221,8 @@ void graph_node_created(std::uint64_t node) {
   e.registered = ring->lost_events;
   if (armed.load(std::memory_order_acquire) == 0) e.flags |= kUnknownRanges;
   e.depth = std::accumulate(ring->depth.begin(), ring->depth.end(), std::uint32_t{0});
-  // Also space for the event of the copy that this node may be: without it, the copy would seem to be created here.
+  // Reserves space for a second event too, because this node may be a copy. Without that event the copy would seem to be created
+  // here.
   emit_graph_node(*ring, e, sizeof(EventHeader) + sizeof(EventAttributes) + 8);
 }
 

@@ -1,6 +1,6 @@
 // Recording NVTX: the callbacks that the header-only NVTX v3 library of a program calls.
 //
-// They put events into the thread's ring (core/rings.h). An event is a header, optional parts by its flags, and the message.
+// They put events into the thread's ring (core/rings.h). An event has a header, the parts that its flags name, and the message.
 // The writer matches pushes with pops and interns the strings.
 #pragma once
 
@@ -21,8 +21,8 @@ enum EventFlags : std::uint8_t {
   kAttributes = 4,  // an EventAttributes follows
   kId = 8,          // a 64-bit id follows: range id, category, thread, resource
   kCutrace = 16,    // a mark by cutrace_mark()
-  kIncomplete = 32,  // of graph_exec: the ring was full for a node before it
-  kPayload = 64,     // extended payloads follow the string, at a multiple of 8: see payload_copy.h
+  kIncomplete = 32,  // of graph_exec: the ring was full for an earlier node
+  kPayload = 64,     // extended payloads follow the string, aligned to 8 bytes: see payload_copy.h
   kUnknownRanges = 128,  // of graph_node: it was created after the recording of NVTX
 };
 
@@ -32,10 +32,10 @@ struct EventHeader {
   std::uint8_t flags;
   std::uint16_t domain;
   std::uint64_t time;
-  // Of push and pop: enclosing ranges of this thread and domain, or one of the values below. Of a graph node: all open
-  // push/pop ranges of this thread.
+  // Of push and pop: the number of enclosing ranges of this thread and domain, or one of the values below. Of a graph node: the
+  // number of all open push/pop ranges of this thread.
   std::uint32_t depth;
-  std::uint32_t length;  // of the message; of a graph node: Ring::lost_events
+  std::uint32_t length;  // bytes of the message; of a graph node: Ring::lost_events
 };
 static_assert(sizeof(EventHeader) == 24);
 
@@ -52,16 +52,17 @@ struct EventAttributes {
 static_assert(sizeof(EventAttributes) == 24);
 
 
-// The number of the recording that NVTX events belong to, 0 for none. The hot path reads only this.
+// The number of the recording that gets NVTX events, 0 for none. The hot path reads only this value.
 extern std::atomic<std::uint32_t> armed;
 // The value of `armed` in a forked child of a recorded process before its first event, which starts a recording.
 inline constexpr std::uint32_t kForkedChild = 0xFFFFFFFFu;
 
-// Starts the recording of events in the recording of this number (rings::arm()).
+// Starts to record events in the recording with this number (rings::arm()).
 void arm(std::uint32_t recording);
 void disarm();
 
-// Calls `first_event` of a forked child, and returns the number of the recording that it started, 0 for none.
+// Calls the function that after_fork_in_child() has set. Returns the number of the recording that the function started, 0 for
+// none.
 std::uint32_t first_event();
 // The calling thread's ring while NVTX is recorded, else null.
 inline Ring* ring_if_recording() {
@@ -70,10 +71,10 @@ inline Ring* ring_if_recording() {
   return number != 0 ? rings::of_this_thread(number, EventSource::nvtx) : nullptr;
 }
 
-// A part of the collector that follows the ranges of the program while they are recorded, on their threads.
+// A part of the collector that follows the ranges of the program during a recording, on the threads of the ranges.
 class RangeFollower {
  public:
-  // `key` identifies the range among all open ranges. Ranges of domains without a depth counter are left out.
+  // `key` identifies the range among all open ranges. The follower gets no ranges of domains without a depth counter.
   virtual void range_began(std::uint64_t key, std::uint16_t domain, std::string_view name) noexcept = 0;
   virtual void range_ended(std::uint64_t key, std::uint64_t time) noexcept = 0;
 
@@ -97,8 +98,8 @@ void after_fork_in_parent();  // in the child, too
 // The child's first event calls `start`, which may arm; null for no call.
 void after_fork_in_child(void (*start)());
 
-// Record events of CUDA graphs, on the thread that makes them, in order with its ranges. For each copy CUPTI reports two
-// events: the new node is created, then it is a copy.
+// Record events of CUDA graphs on the thread that makes the nodes, in order with its ranges. For a copied node CUPTI reports two
+// events: its creation, then its copying.
 void graph_node_created(std::uint64_t node);
 void graph_node_copied(std::uint64_t node, std::uint64_t original);
 void graph_instantiated(std::uint32_t graph);
@@ -106,14 +107,14 @@ void graph_instantiated(std::uint32_t graph);
 // Records a mark of cutrace in the default domain.
 void cutrace_mark(std::string_view text);
 
-// A range of cutrace around a function of Python. It has the default domain in the capture, but a stack of its own: a program
-// may leave ranges open at the end of a function.
+// A range of cutrace around a function of Python. In the capture it has the default domain. Here it has a separate stack, because
+// a program may leave ranges open at the end of a function.
 void push(std::string_view name);
 void pop();
 
 // Fills NVTX's callback tables. False when there are none.
 bool install(NvtxGetExportTableFunc_t get_export_table);
-// Fills the tables of an extension module. False for a module, or a version of it, that is not recorded.
+// Fills the tables of an extension module. False for unrecorded modules and versions.
 bool install_extension(const nvtxExtModuleInfo_t& module);
 
 }  // namespace cutrace::nvtx

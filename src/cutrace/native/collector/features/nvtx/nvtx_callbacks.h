@@ -65,7 +65,7 @@ struct Event {
   template <typename Char>
   void describe(const Char* message) { text.assign(message); }
   void describe(const nvtxEventAttributes_t* a) {
-    // Structs of version 1 are shorter; all later versions have the fields that are read here.
+    // Structs of version 1 are shorter. All later versions have the fields that are read here.
     if (a == nullptr || a->size < sizeof(nvtxEventAttributes_t)) return;
     const std::uint32_t color = a->colorType == NVTX_COLOR_ARGB ? a->color : 0;
     const bool payload = a->payloadType >= NVTX_PAYLOAD_TYPE_UNSIGNED_INT64 && a->payloadType <= NVTX_PAYLOAD_TYPE_FLOAT;
@@ -126,7 +126,7 @@ int NVTX_API domain_range_pop(nvtxDomainHandle_t domain) {
   return Taker::pop(e);
 }
 
-// The same with extended payloads instead of attributes.
+// The callbacks for ranges with extended payloads instead of attributes.
 
 template <typename Taker>
 int NVTX_API range_push_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t* payloads, std::size_t count) {
@@ -182,7 +182,7 @@ struct Callback {
   NvtxFunctionPointer function;
 };
 
-// The callbacks for a name as char* and as wchar_t*; and those of a Taker for the three kinds of messages.
+// The callbacks for names as char* and as wchar_t*, and the callbacks of a Taker for the three kinds of messages.
 #define CUTRACE_NVTX_NAMES(id, function) {NVTX_CBID_##id##A, function<char>}, {NVTX_CBID_##id##W, function<wchar_t>}
 #define CUTRACE_NVTX_MESSAGE(id, function, Message) {NVTX_CBID_##id, in_default_domain<function<Taker, Message>, Message>}
 #define CUTRACE_NVTX_MESSAGES(id, function)                                                                            \
@@ -214,7 +214,8 @@ bool install_ranges(const NvtxExportTableCallbacks& exports) {
       {NVTX_CBID_CORE_RangeEnd, range_end<Taker>},
       {NVTX_CBID_CORE_RangePop, in_default_domain<domain_range_pop<Taker>>},
   };
-  // NVTX skips functions without a callback. Destroying a domain has none, because rows may still refer to it.
+  // NVTX skips functions without a callback. The destruction of a domain has no callback, because rows may still refer to the
+  // domain.
   const Callback core2[] = {
       {NVTX_CBID_CORE2_DomainRangeStartEx, domain_range_start<Taker, const nvtxEventAttributes_t*>},
       {NVTX_CBID_CORE2_DomainRangePushEx, domain_range_push<Taker, const nvtxEventAttributes_t*>},

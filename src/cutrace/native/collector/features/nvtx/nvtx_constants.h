@@ -1,4 +1,4 @@
-// The headers of NVTX's extension modules, with what those of CUDA 13.0 lack or define wrongly.
+// The headers of NVTX's extension modules, with corrections for the headers of CUDA 13.0.
 #pragma once
 
 #include <nvtx3/nvToolsExtCounters.h>
@@ -20,12 +20,12 @@
 #define NVTX_COUNTER_FLAG_VALUETYPES (3 << 4)
 #endif
 
-// The header shifts an int by 32 bits.
+// Replaces a constant of the header, which shifts an int by 32 bits.
 #undef NVTX_COUNTER_BATCH_FLAG_BEGINTIME_INTERVAL_PAIR
 #undef NVTX_COUNTER_BATCH_FLAG_ENDTIME_INTERVAL_PAIR
 #define NVTX_COUNTER_BATCH_FLAG_BEGINTIME_INTERVAL_PAIR (NVTX_STATIC_CAST(uint64_t, 1) << 32)
 #define NVTX_COUNTER_BATCH_FLAG_ENDTIME_INTERVAL_PAIR (NVTX_STATIC_CAST(uint64_t, 2) << 32)
 
-// The header leaves out arrays whose length is in another payload.
+// Adds arrays with a length in another payload, which the header lacks.
 #undef NVTX_PAYLOAD_ENTRY_FLAG_IS_ARRAY
 #define NVTX_PAYLOAD_ENTRY_FLAG_IS_ARRAY (7 << 4)

@@ -185,7 +185,7 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
   }
 }
 
-// A node whose ranges are in doubt, because events of its thread were dropped, has no origin.
+// A node has no origin if dropped events of its thread leave its ranges in doubt.
 void NvtxDecoder::graph_node(Thread& thread, const EventHeader& header, std::uint64_t node, std::uint32_t id_of_thread) {
   if (header.flags & nvtx::kUnknownRanges) return capture_.graph_nodes().created(node, 0, id_of_thread, {});
   std::size_t open = 0;
@@ -203,8 +203,8 @@ void NvtxDecoder::graph_node(Thread& thread, const EventHeader& header, std::uin
   capture_.graph_nodes().created(node, known ? header.time : 0, id_of_thread, known ? *thread.ranges : std::string());
 }
 
-// The names of the ranges that a thread has started and that are open, outermost first, as a JSON array; "" for none. As for
-// launches, ranges of both styles and of all domains count. nullopt when one of them may have ended.
+// The names of a thread's open ranges, outermost first, as a JSON array; "" for none. As for launches, ranges of both styles and
+// of all domains count. nullopt when one of the ranges may have ended.
 std::optional<std::string> NvtxDecoder::open_ranges(const Stacks& stacks, std::uint32_t thread) const {
   std::vector<const OpenRange*> open;
   for (const RangeStack& stack : stacks)
@@ -352,7 +352,7 @@ std::optional<std::uint64_t> NvtxDecoder::time_of(std::uint16_t domain, const st
   auto known = converters_.find({domain, clock});
   if (known == converters_.end()) known = converters_.emplace(std::pair(domain, clock), nvtx::TimeConverter::of(domain, clock)).first;
   const auto time = known->second.convert(timestamp->time);
-  // A submitted event is in the past, as far as clocks agree.
+  // A submitted event is from the past, apart from errors of the clocks.
   return time && *time <= submitted + kSecondNs ? time : std::nullopt;
 }
 
@@ -440,7 +440,7 @@ void NvtxDecoder::write_deferred(OpenRange& range, std::uint64_t end, std::uint3
 
 // ---- ranges ----
 
-// Call it when the range is in no container any more.
+// Call it after the range has left its container.
 void NvtxDecoder::write(OpenRange& range, std::uint64_t end, std::uint32_t thread) {
   open_bytes_ -= size_of(range);
   write_row(range, end, thread);
@@ -478,7 +478,7 @@ void NvtxDecoder::leave_open(Stacks& stacks) {
 }
 
 std::size_t NvtxDecoder::size_of(const OpenRange& range) {
-  constexpr std::size_t kContainer = 64;  // the node of a map, or the spare space of a vector
+  constexpr std::size_t kContainer = 64;  // bytes of a node of the map, or spare space of the vector
   return sizeof range + kContainer + range.own.capacity() + range.arguments.capacity();
 }
 
@@ -490,7 +490,7 @@ void NvtxDecoder::forget(OpenRange range) {
   capture_.lose(rows::Loss::memory_limit, 1, "ends of NVTX ranges: too many were open");
 }
 
-// The rings and batches take what they need of the common share, but never all of it.
+// The rings and batches use the same share, but an eighth of it stays for ranges.
 std::size_t NvtxDecoder::memory_for_ranges() const {
   const std::size_t least = memory_limit_ / 8;
   const std::size_t used = rings::memory() + nvtx::EventBatch::waiting();
@@ -506,7 +506,7 @@ void NvtxDecoder::keep_to_memory() {
         if (most == nullptr || stack.ranges.size() > most->ranges.size()) most = &stack;
     const std::size_t nested = most != nullptr ? most->ranges.size() : 0;
     if (nested == 0 && started_ranges_.empty()) return;
-    // Half of a container at a time, so that forgetting takes little time overall.
+    // Forgets half of a container at a time, which takes less time than single ranges.
     if (nested >= started_ranges_.size()) forget_outermost(*most);
     else forget_first_started();
   }
@@ -516,7 +516,7 @@ void NvtxDecoder::forget_outermost(RangeStack& stack) {
   const auto half = static_cast<std::ptrdiff_t>((stack.ranges.size() + 1) / 2);
   std::vector<OpenRange> outermost(std::make_move_iterator(stack.ranges.begin()), std::make_move_iterator(stack.ranges.begin() + half));
   stack.ranges.erase(stack.ranges.begin(), stack.ranges.begin() + half);
-  // Levels of a program can have gaps, where events were dropped.
+  // Dropped events leave gaps between the levels.
   const std::uint32_t last = outermost.back().level;
   stack.forgotten = last != nvtx::kNoDepth ? last + 1 : stack.forgotten + static_cast<std::uint32_t>(half);
   for (OpenRange& range : outermost) forget(std::move(range));

@@ -24,16 +24,17 @@ namespace cutrace {
 
 class NvtxDecoder {
  public:
-  // Skips events before `started`, and the drops counted so far: they belong to an earlier recording. Open ranges and the rings
-  // share `memory` bytes.
+  // Skips events before `started` and the drops counted so far, because they belong to an earlier recording. Open ranges and the
+  // rings share `memory` bytes.
   NvtxDecoder(Capture& capture, ThreadNames& names, Watcher& watcher, std::uint64_t started, std::size_t memory);
 
-  // The writer reads the rings. Called before the first ring, for each event, after each ring, and after the last ring.
+  // The writer reads the rings. It calls these functions before the first ring, for each event, after each ring, and after the
+  // last ring.
   void begin_round();
   void event(const Ring& ring, const std::uint8_t* bytes);
   void ring_is_read(Ring& ring, bool ended);
   void end_round();
-  // Has the watcher look at the ranges that are open at `time`.
+  // Passes the ranges that are open at `time` to the watcher.
   void watch_open_ranges(std::uint64_t time);
   // Writes the part of each open range that is in the window. The window is closed.
   void write_open_ranges();
@@ -43,7 +44,7 @@ class NvtxDecoder {
   std::size_t memory() const { return open_bytes_ + nvtx::EventBatch::waiting(); }
 
  private:
-  // A range whose row has no string ids yet: it may end in a later file, where its strings get other ids.
+  // A range without string ids, because it may end in a later file, where its strings have other ids.
   struct OpenRange {
     rows::NvtxRanges row;
     std::uint16_t domain;
@@ -52,10 +53,10 @@ class NvtxDecoder {
     std::string own;
     std::string arguments{};  // members of a JSON object
     bool doubtful = false;  // its end may have been dropped
-    bool unwatched = false;  // the same, noticed after events in between were read, such as those of nodes
+    bool unwatched = false;  // the same, but noticed only after later events, such as events of nodes, were read
     std::vector<std::uint32_t> fired{};  // dump conditions that it has made true
   };
-  // The open push/pop ranges of a thread and a domain. The outermost `forgotten` ones are not here any more.
+  // The open push/pop ranges of a thread and a domain, without the `forgotten` outermost ones.
   struct RangeStack {
     std::vector<OpenRange> ranges;
     std::uint32_t forgotten = 0;
@@ -66,13 +67,13 @@ class NvtxDecoder {
     std::uint32_t lost_events = 0;  // at the last graph node
     // What open_ranges() returns until a range starts or ends.
     std::optional<std::string> ranges;
-    std::uint64_t ranges_of = 0;  // changes_ then
+    std::uint64_t ranges_of = 0;  // the value of changes_ at that time
   };
   struct PendingEnd {
     std::uint64_t time;
     std::uint32_t thread;
     nvtx::EventValues values;
-    std::uint64_t round;  // the drain that read it; its start may come until the end of the next drain
+    std::uint64_t round;  // the drain that read the end; the next drain may still read its start
   };
 
   void graph_node(Thread& thread, const nvtx::EventHeader& header, std::uint64_t node, std::uint32_t id_of_thread);
@@ -82,7 +83,7 @@ class NvtxDecoder {
   void start(OpenRange range);
   void end(std::uint64_t id, std::uint64_t time, std::uint32_t thread, nvtx::EventValues values);
   void batch(const nvtx::EventHeader& header, std::uint32_t thread, const nvtx::EventBatch& batch);
-  // Writes an event that happened before it was submitted by `thread` at `submitted`. `scope` is that of its batch.
+  // Writes an event that happened before `thread` submitted it at the time `submitted`. `scope` is the scope of its batch.
   void deferred(std::uint16_t domain, nvtx::EventValues values, std::uint64_t scope, std::uint64_t submitted, std::uint32_t thread);
   void deferred_range(OpenRange range, const nvtx::EventValues& values, std::optional<std::uint64_t> start, std::optional<std::uint64_t> end,
                       std::optional<std::uint64_t> moment);
@@ -99,7 +100,7 @@ class NvtxDecoder {
   // Writes the last range of a stack and removes it; end 0: the range has no end.
   void close(RangeStack& stack, std::uint64_t end = 0);
   void leave_open(Stacks& stacks);
-  // Writes a range without an end, because there is no memory to wait for it.
+  // Writes a range without its end, because memory for open ranges is short.
   void forget(OpenRange range);
   std::size_t memory_for_ranges() const;
   // Forgets the oldest ranges while the open ones take more than their share of the memory.
@@ -127,10 +128,10 @@ class NvtxDecoder {
   std::unordered_map<const Ring*, Thread> threads_;
   std::uint64_t changes_ = 1;  // of the open ranges of any thread
   std::unordered_map<std::uint64_t, OpenRange, SeededHash> started_ranges_;
-  // Deferred ranges whose start and end are events of their own, by domain, and thread or range id.
+  // Deferred ranges with separate events for start and end, by domain, and by thread or range id.
   std::map<std::tuple<std::uint16_t, bool, std::uint64_t>, std::vector<OpenRange>> deferred_;
   std::map<std::pair<std::uint16_t, std::uint64_t>, nvtx::TimeConverter> converters_;  // of this round
-  std::uint64_t forgotten_starts_ = 0;  // starts up to this id are not here any more
+  std::uint64_t forgotten_starts_ = 0;  // starts up to this id were forgotten
   const std::size_t memory_limit_;
   std::size_t open_bytes_ = 0;  // of open ranges
   // An end can be read before its start, because they may come from different threads.

@@ -19,7 +19,7 @@ bool is_zero(const std::uint8_t* data, std::size_t unit) {
   return std::all_of(data, data + unit, [](std::uint8_t byte) { return byte == 0; });
 }
 
-// The size of a payload for which the program gives none; 0 when it cannot be known.
+// The size of a payload that the program passes without a size; 0 for an unknown size.
 std::size_t unsized(std::uint64_t id, const PayloadType* type, const std::uint8_t* data) {
   if (type != nullptr) return type->size != kVaries ? type->size : 0;
   if (id < NVTX_PAYLOAD_ENTRY_TYPE_CSTRING || id > NVTX_PAYLOAD_ENTRY_TYPE_CSTRING_UTF32) return 0;
@@ -34,7 +34,7 @@ std::size_t unsized(std::uint64_t id, const PayloadType* type, const std::uint8_
 std::size_t read_safely(std::uint64_t address, void* to, std::size_t size) {
   const int saved = errno;
   ssize_t got = try_read(address, to, size);
-  if (got < 0 && (errno == ENOSYS || errno == EPERM)) {  // a sandbox: trust the program
+  if (got < 0 && (errno == ENOSYS || errno == EPERM)) {  // a sandbox forbids the system call: trust the program
     const std::size_t in_page = std::min(size, kPage - address % kPage);
     std::memcpy(to, reinterpret_cast<const void*>(address), in_page);
     got = static_cast<ssize_t>(in_page);
@@ -51,10 +51,10 @@ PayloadCopy::PayloadCopy(std::uint16_t domain, PayloadParts parts) {
     const nvtxPayloadData_t& given = parts.data[i];
     CopiedPart& part = parts_[count_++];
     part = {given.schemaId, find_type(domain, given.schemaId), static_cast<const std::uint8_t*>(given.payload), 0, 0};
-    if (given.payload == nullptr) continue;  // still counts in the numbers of the next ones
+    if (given.payload == nullptr) continue;  // still counts, so that the next payloads keep their numbers
     part.size = given.size != ~std::size_t{0} ? given.size : unsized(part.id, part.type, part.data);
     if (part.size == 0 && given.size != 0) ++omitted_;
-    // Other payloads point into it. What they point to is copied with them.
+    // Other payloads point into this one, and their pointed-to data are copied with them.
     if (part.id != NVTX_TYPE_PAYLOAD_SCHEMA_REFERENCED) part.kept = std::min(part.size, room);
     room -= aligned(part.kept, 8) < room ? aligned(part.kept, 8) : room;
     kept_ += aligned(part.kept, 8);
@@ -70,7 +70,7 @@ std::size_t PayloadCopy::most() const {
 std::size_t PayloadCopy::write(std::uint8_t* at) const {
   std::uint8_t* const start = at;
   at += sizeof(PayloadHead);
-  std::size_t room = kLargestPayload - kept_;  // for what pointers point to
+  std::size_t room = kLargestPayload - kept_;  // room for pointed-to data
   std::array<std::uint64_t, kMostParts> lengths;
   for (std::size_t i = 0; pointers_ && i < count_; ++i)
     lengths[i] = length_in(parts_[i].id, parts_[i].type, {.data = parts_[i].data, .size = parts_[i].kept});
@@ -96,7 +96,7 @@ std::size_t PayloadCopy::write(std::uint8_t* at) const {
 // Copies the data behind the pointers of a schema at `at` to the end of the payload, and replaces the pointers by offsets from the
 // payload's start. A pointer to memory that cannot be read becomes null.
 void PayloadCopy::copy_pointees(const PayloadType& type, std::size_t at, CopyTarget& target, int depth) const {
-  // The places of fields do not depend on the data that is added behind the payload.
+  // Data added after the payload do not move its fields.
   const PayloadBytes bytes{.data = target.data, .size = target.size, .lengths = target.lengths};
   FieldWalk walk(type, bytes, at);
   for (FieldPlace place; walk.next(place);) {
@@ -117,7 +117,7 @@ void PayloadCopy::copy_pointees(const PayloadType& type, std::size_t at, CopyTar
   }
 }
 
-// Reads the bytes at an address, as far as they can be read; `to` has space for `size`.
+// Reads the bytes at an address up to the first unreadable one. `to` has space for `size` bytes.
 std::size_t PayloadCopy::read(std::uint64_t address, std::uint8_t* to, std::size_t size) const {
   for (std::size_t i = 0; i < count_; ++i) {
     const CopiedPart& part = parts_[i];
@@ -162,7 +162,7 @@ std::size_t PayloadCopy::copy_pointee(const PayloadField& field, std::uint64_t a
   return offset;
 }
 
-// Copies up to the first element that is zero. Returns the bytes with that element, 0 when nothing can be read.
+// Copies up to the first zero element. Returns the bytes with that element, 0 when nothing can be read.
 std::size_t PayloadCopy::copy_terminated(std::uint64_t address, std::uint8_t* to, std::size_t most, std::size_t unit,
                                          CopyTarget& target) const {
   constexpr std::size_t kFirst = 256;  // most strings are shorter
@@ -176,7 +176,7 @@ std::size_t PayloadCopy::copy_terminated(std::uint64_t address, std::uint8_t* to
     if (more == 0) break;
   }
   if (got < unit) return 0;
-  ++target.unread;  // only its start was read
+  ++target.unread;  // only the start of the data was read
   length = std::min(length, (most / unit - 1) * unit);
   std::memset(to + length, 0, unit);
   return length + unit;

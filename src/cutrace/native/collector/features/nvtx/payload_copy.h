@@ -17,7 +17,8 @@ struct PayloadParts {
   std::size_t count = 0;
 };
 
-// In a ring, behind the message of an event: a PayloadHead, and for each payload a PartHead and its bytes, in multiples of 8.
+// The payloads of an event in a ring, after the message: a PayloadHead, then a PartHead and the bytes of each payload, padded to
+// multiples of 8.
 struct PayloadHead {
   std::uint32_t size;   // bytes, this head included
   std::uint16_t parts;
@@ -25,11 +26,11 @@ struct PayloadHead {
 };
 struct PartHead {
   std::uint64_t id;         // of the schema, or a predefined type
-  const PayloadType* type;  // the schema of that id at the time of the event, null for none
-  std::uint32_t size;       // bytes: the payload, and copies of what its pointers point to
+  const PayloadType* type;  // the schema with that id at the time of the event, null for none
+  std::uint32_t size;       // bytes of the payload and of the copied data behind its pointers
   std::uint32_t own;        // bytes of the payload
   std::uint32_t cut;        // bytes of the payload that exceeded kLargestPayload
-  std::uint32_t unread;     // pointers to memory that could not be copied, or not as a whole
+  std::uint32_t unread;     // pointers to memory that could not be copied, or only in part
 };
 static_assert(sizeof(PayloadHead) == 8 && sizeof(PartHead) == 32);
 
@@ -54,7 +55,7 @@ class PayloadCopy {
     std::size_t kept;  // the part that is copied
   };
 
-  // A part that is being copied. `room` is left for what its pointers point to.
+  // A part during its copying. `room` bytes are left for the data behind its pointers.
   struct CopyTarget {
     std::uint8_t* data;
     std::size_t size;
@@ -75,8 +76,8 @@ class PayloadCopy {
   bool pointers_ = false;
 };
 
-// Reads memory behind a pointer of the program, which may be unmapped. Returns the number of bytes before the first one that could
-// not be read.
+// Reads memory behind a pointer of the program. The memory may be unmapped. Returns the number of bytes before the first
+// unreadable one.
 std::size_t read_safely(std::uint64_t address, void* to, std::size_t size);
 
 }  // namespace cutrace::nvtx

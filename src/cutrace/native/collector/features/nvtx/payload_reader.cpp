@@ -12,7 +12,7 @@
 namespace cutrace::nvtx {
 namespace {
 
-// Longer arguments would be cut when they are interned.
+// Interning would truncate longer arguments.
 constexpr std::size_t kLongestArguments = StringTable::kLongest * 3 / 4;
 constexpr std::size_t kLongestArray = StringTable::kLongest / 2;
 
@@ -32,7 +32,7 @@ std::string digits(Number number) {
   return std::string(text, end);
 }
 
-// JSON has no number for infinities and NaN.
+// JSON has no numbers for infinities and NaN.
 template <typename Real>
 std::string real(Real value) {
   if (std::isnan(value)) return "\"nan\"";
@@ -96,7 +96,7 @@ std::int64_t sign_extended(std::uint64_t value, std::size_t bytes) {
   return static_cast<std::int64_t>(value << shift) >> shift;
 }
 
-// The label of a value, the labels of its flags, or else its number.
+// Writes the label of a value, or the labels of its flags, or else its number.
 std::string enum_value(const PayloadType& type, const std::uint8_t* data) {
   std::uint64_t value = 0;
   std::memcpy(&value, data, type.size);
@@ -208,7 +208,7 @@ EventValues PayloadReader::read(std::uint16_t domain, const std::uint8_t* payloa
   for (std::size_t i = 0; i < parts.size(); ++i) {
     std::memcpy(&parts[i], payloads, sizeof parts[i]);
     payloads += sizeof parts[i];
-    // Pointers were replaced only if the schema was known at the event.
+    // The pointers were replaced only if the schema was known at the time of the event.
     bytes[i] = {.data = payloads, .size = parts[i].size, .relocated = parts[i].type != nullptr};
     if (parts[i].type == nullptr) parts[i].type = find_type(domain, parts[i].id);
     lengths[i] = length_in(parts[i].id, parts[i].type, {.data = payloads, .size = parts[i].own});
@@ -246,7 +246,7 @@ void PayloadReader::append(std::string& members, const std::string& more, std::s
     members = more;
     return;
   }
-  // `more` is well-formed, so a name is a string behind the start or a comma at depth 0.
+  // `more` is well-formed, so a name is a string at the start or after a comma at depth 0.
   std::string_view rest = more;
   int depth = 0;
   bool name = true;
@@ -309,7 +309,7 @@ void PayloadReader::read_predefined(std::uint64_t type, const PayloadBytes& byte
   read_fields(schema, bytes, 0, 0, nullptr, &object);
 }
 
-// Reads the fields of a schema into an object, and what they say about the event into `values`. Either may be null.
+// Reads the fields of a schema into an object, and the properties of the event into `values`. Either may be null.
 void PayloadReader::read_fields(const PayloadType& type, const PayloadBytes& bytes, std::size_t at, std::uint64_t selected,
                                 EventValues* values, Object* object) {
   FieldWalk walk(type, bytes, at, selected);
@@ -344,7 +344,7 @@ void PayloadReader::read_fields(const PayloadType& type, const PayloadBytes& byt
   if (type.is_union() && found == 0) lose(1, "unions in NVTX payloads whose member is unknown");
 }
 
-// Whether a field says when or where a deferred event was.
+// Whether a field gives the time or the place of a deferred event.
 bool PayloadReader::read_origin(const PayloadField& field, const FieldPlace& place, const PayloadBytes& bytes, EventValues& values) {
   constexpr std::uint64_t kRoles = NVTX_PAYLOAD_ENTRY_FLAG_MARK | NVTX_PAYLOAD_ENTRY_FLAG_COUNTER;  // their bits
   constexpr std::uint64_t kEventFlags = NVTX_PAYLOAD_ENTRY_FLAG_EVENT_MESSAGE | NVTX_PAYLOAD_ENTRY_FLAG_TIMESTAMP;
@@ -371,7 +371,7 @@ bool PayloadReader::read_origin(const PayloadField& field, const FieldPlace& pla
   return true;
 }
 
-// Whether a field says something about the event itself.
+// Whether a field gives a property of the event itself.
 bool PayloadReader::read_attribute(const PayloadField& field, const FieldPlace& place, const PayloadBytes& bytes, EventValues& values) {
   constexpr std::uint64_t kEventFlags = NVTX_PAYLOAD_ENTRY_FLAG_EVENT_MESSAGE | NVTX_PAYLOAD_ENTRY_FLAG_TIMESTAMP;
   if (values.deferred && read_origin(field, place, bytes, values)) return true;
@@ -390,7 +390,7 @@ bool PayloadReader::read_attribute(const PayloadField& field, const FieldPlace& 
   return true;
 }
 
-// Writes the value of a field as JSON, nothing if it cannot be read.
+// Writes the value of a field as JSON, or nothing for an unreadable value.
 void PayloadReader::write_value(const FieldWalk& walk, const FieldPlace& place, const PayloadBytes& bytes, std::string& out) {
   const PayloadField& field = *place.field;
   if (place.null) {
@@ -443,7 +443,7 @@ void PayloadReader::write_element(const FieldWalk& walk, const PayloadField& fie
   }
 }
 
-// A schema with one field is written as its value: it gives a type a name, or makes arrays of strings possible.
+// A schema with one field is written as the value of the field. Such schemas name a type, or make arrays of strings possible.
 void PayloadReader::write_struct(const PayloadType& type, const PayloadBytes& bytes, std::size_t at, std::uint64_t selected,
                                  std::string& out) {
   if (type.fields.size() == 1 && !type.is_union()) {

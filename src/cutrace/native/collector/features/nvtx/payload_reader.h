@@ -1,6 +1,6 @@
 // Reads extended payloads as the arguments of an event: the members of a JSON object. Writer thread only.
 //
-// What cannot be read is counted as a loss, with the reason.
+// Unreadable data are counted as losses, with the reason.
 #pragma once
 
 #include <cstddef>
@@ -16,20 +16,20 @@
 
 namespace cutrace::nvtx {
 
-// A time of a deferred event, in its clock. Without a clock, it is of nvtxTimestampGet().
+// A time of a deferred event, in its clock. The default clock is nvtxTimestampGet().
 struct Timestamp {
   std::int64_t time;
   std::optional<std::uint64_t> clock;
 };
 
-// What payloads say about their event. Of several values the last one counts.
+// The properties of an event in its payloads. The last of several values counts.
 struct EventValues {
   std::string arguments;  // members of a JSON object, without its braces
   std::optional<std::string> message;
   std::optional<std::uint32_t> category;
   std::optional<std::uint32_t> color;
 
-  // Of a deferred event: what it is, when and where it was. Other events have such fields as arguments.
+  // For deferred events: kind, time and place. Other events have such fields as arguments.
   bool deferred = false;
   std::uint64_t kind = 0;  // NVTX_PAYLOAD_SCHEMA_FLAG_MARK, ...
   std::optional<Timestamp> start, end, mark;
@@ -50,9 +50,9 @@ class PayloadReader {
 
   // The payloads that PayloadCopy wrote.
   EventValues read(std::uint16_t domain, const std::uint8_t* payloads, bool deferred = false);
-  // A deferred event of a batch. Sets `at` to the end of the event; kVaries when it cannot be known.
+  // Reads a deferred event of a batch. Sets `at` to the end of the event, or to kVaries for an unknown end.
   EventValues read_deferred(const PayloadType& type, const PayloadBytes& bytes, std::size_t& at);
-  // Adds the members of a second object. A name that the first has too gets `suffix`.
+  // Adds the members of a second object. A name that both objects have gets `suffix`.
   static void append(std::string& members, const std::string& more, std::string_view suffix);
 
  private:
@@ -80,7 +80,7 @@ class PayloadReader {
 
 // A value of a predefined type as JSON; empty for an unknown type. The bytes of the value are at `data`.
 std::string json_value(std::uint64_t type, const std::uint8_t* data);
-// The same as a number; nullopt for other types.
+// A value of a predefined type as a number; nullopt for other types.
 std::optional<double> number(std::uint64_t type, const std::uint8_t* data);
 
 }  // namespace cutrace::nvtx

@@ -58,7 +58,7 @@ void set_unit(PayloadField& field) {
   }
 }
 
-// An offset may be narrower than a pointer. Its size is not registered, but the next entry shows how much space it has.
+// An offset may be narrower than a pointer. Its size is not registered, but the place of the next entry limits it.
 void narrow_offset(PayloadField& field, std::size_t next) {
   if (!field.is_offset() || field.place == kVaries || next <= field.place || next - field.place >= kPointer) return;
   for (field.slot = kPointer; field.slot > next - field.place;) field.slot /= 2;
@@ -72,7 +72,7 @@ std::size_t size_in_place(const PayloadField& field) {
   return field.array() == 0 && !field.is_string() ? field.unit : kVaries;
 }
 
-// Computes the places of the fields that are the same in each payload.
+// Computes the places of the fields with a fixed place.
 void lay_out(PayloadType& type) {
   type.complete = true;
   type.has_pointers = false;
@@ -130,8 +130,8 @@ bool same(const PayloadType& a, const PayloadType& b) {
          all_same(a.fields, b.fields) && all_same(a.labels, b.labels);
 }
 
-// Under the mutex. Also makes a new version of each schema that waited for this type; `levels` limits the versions of schemas in a
-// circle.
+// Under the mutex. Also makes a new version of each schema that waited for this type. `levels` limits the versions of schemas
+// that refer to each other in a circle.
 std::uint64_t publish(std::unique_ptr<PayloadType> type, int levels = kDeepestSchema) {
   if (!type->is_enum()) lay_out(*type);
   const std::uint64_t id = type->id;
@@ -152,7 +152,7 @@ std::uint64_t publish(std::unique_ptr<PayloadType> type, int levels = kDeepestSc
   return id;
 }
 
-// The registered id, 0 for an id that a program must not choose. Under the mutex.
+// The registered id, 0 for an id that programs must not choose. Under the mutex.
 std::uint64_t id_for(bool given, std::uint64_t id) {
   if (!given || id == 0) return types.next_id++;
   return id >= NVTX_PAYLOAD_SCHEMA_ID_STATIC_START && id < kFirstOwnId ? id : 0;

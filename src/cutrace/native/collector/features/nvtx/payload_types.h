@@ -13,7 +13,7 @@
 
 namespace cutrace::nvtx {
 
-// What the program says about a field or a counter besides its type.
+// Semantics of a field or a counter, besides its type.
 struct Semantics {
   std::string unit;
   double scale = 1;
@@ -23,7 +23,7 @@ struct Semantics {
 };
 Semantics read_semantics(const nvtxSemanticsHeader_t* first);
 
-// A size or an offset that differs from payload to payload, or is unknown.
+// An unknown size or offset, or one that differs from payload to payload.
 inline constexpr std::size_t kVaries = ~std::size_t{0};
 
 inline std::size_t aligned(std::size_t at, std::size_t align) {
@@ -38,13 +38,13 @@ struct PayloadField {
   std::uint64_t flags = 0;
   std::uint64_t type = 0;
   std::uint64_t detail = 0;  // arrayOrUnionDetail
-  std::uint64_t offset = 0;  // as registered; 0: behind the entry before, or at the start for the first one
+  std::uint64_t offset = 0;  // as registered; 0: after the previous entry, or at the start for the first entry
   Semantics semantics;
 
-  const PayloadType* nested = nullptr;  // the registered type, null for a predefined one and while it is not registered
+  const PayloadType* nested = nullptr;  // the registered type; null for a predefined or unregistered type
   std::size_t unit = 0;                 // bytes of an element, or of a code unit of a string; 0: unknown type
   std::size_t align = 1;
-  std::size_t slot = 0;                 // bytes of a pointer or an offset to the data; 0: the data are here
+  std::size_t slot = 0;                 // bytes of a pointer or an offset to the data; 0: the entry itself has the data
   std::size_t place = kVaries;          // bytes from the start of the schema
   std::size_t size = kVaries;           // bytes at that place
 
@@ -81,7 +81,7 @@ struct PayloadType {
   std::size_t pack = 0;
   std::size_t size = kVaries;
   std::size_t align = 1;
-  int depth = 1;  // of nested schemas; deeper ones count as unknown
+  int depth = 1;  // levels of nested schemas; deeper ones count as unknown
   bool has_pointers = false;
   bool complete = true;  // all types of its fields are registered
   std::vector<PayloadField> fields;
@@ -93,15 +93,15 @@ struct PayloadType {
   }
 };
 
-// The ids of the new types, 0 when they are refused.
+// The ids of the new types, 0 for refused ones.
 std::uint64_t register_schema(std::uint16_t domain, const nvtxPayloadSchemaAttr_t* attributes);
 std::uint64_t register_enum(std::uint16_t domain, const nvtxPayloadEnumAttr_t* attributes);
 
-// The id of a new scope, NVTX_SCOPE_NONE when it is refused; and the whole path of a registered one, "" for others.
+// The id of a new scope, NVTX_SCOPE_NONE for a refused one; and the whole path of a registered scope, "" for others.
 std::uint64_t register_scope(std::uint16_t domain, const nvtxScopeAttr_t* attributes);
 std::string_view scope_path(std::uint16_t domain, std::uint64_t id);
 
-// The registered type of an id, null for none and for predefined types. Takes no lock.
+// The registered type with an id, null for unregistered and predefined types. Takes no lock.
 const PayloadType* find_type(std::uint16_t domain, std::uint64_t id);
 
 // Bytes of a predefined type, or of a code unit of a string; 0 when the type is unknown.

@@ -110,14 +110,14 @@ bool FieldWalk::value(std::size_t index, std::uint64_t& value) const {
   return at != kVaries && plain && bytes_.read_count(at, field.unit, is_signed(field.type), value);
 }
 
-// The elements of a field whose data are at `at`.
+// Counts the elements of a field with its data at `at`.
 std::size_t FieldWalk::count(const PayloadField& field, std::size_t at) const {
   if (field.has_fixed_length()) return field.detail;
   if (field.is_terminated()) return bytes_.terminated(at, field.unit);
   if (field.array() == NVTX_PAYLOAD_ENTRY_FLAG_ARRAY_LENGTH_PAYLOAD_INDEX)
     return field.detail < bytes_.lengths.size() ? bytes_.lengths[field.detail] : 0;
   if (field.array() != NVTX_PAYLOAD_ENTRY_FLAG_ARRAY_LENGTH_INDEX) return 1;
-  // The length must come first, so that a chain of lengths ends.
+  // The field with the length must come before the array, so that a chain of lengths ends.
   if (field.detail >= static_cast<std::size_t>(&field - type_.fields.data())) return 0;
   const PayloadField& length = type_.fields[field.detail];
   const std::size_t lengths_at = place_of(field.detail);
@@ -127,7 +127,7 @@ std::size_t FieldWalk::count(const PayloadField& field, std::size_t at) const {
   return bytes_.product(lengths_at, length.unit, dimensions, is_signed(length.type));
 }
 
-// Limits a field to the elements that are in the bytes.
+// Limits a field to the elements inside the bytes.
 void FieldWalk::limit(FieldPlace& place) const {
   const std::size_t unit = place.field->unit;
   if (unit == 0 || unit == kVaries) return;
@@ -147,7 +147,7 @@ bool FieldWalk::is_selected() const {
   return index_ == chosen && !is_selector(type_.fields[index_]);
 }
 
-// The end of a nested schema whose size differs from payload to payload.
+// The end of a nested schema with a size that differs from payload to payload.
 std::size_t FieldWalk::end_of_nested(const FieldPlace& place) const {
   FieldWalk walk(*place.field->nested, bytes_, place.at);
   for (FieldPlace inner; walk.next(inner);) {
@@ -164,7 +164,7 @@ bool FieldWalk::next(FieldPlace& place) {
     if (index_ < places_.size()) places_[index_] = place.at;
     if (place.at == kVaries || field.unit == 0) {
       ++unknown_;
-      // Later fields with a fixed place can still be found.
+      // Continue, because later fields with a fixed place can still be found.
       end_ = place.at != kVaries && field.size != kVaries ? place.at + field.size : kVaries;
       continue;
     }

@@ -1,4 +1,4 @@
-// Finds the fields of a schema in the bytes of a payload. Nothing in the bytes is trusted.
+// Finds the fields of a schema in the bytes of a payload. All lengths and offsets in the bytes are checked.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace cutrace::nvtx {
 
-// Memory of the program whose copy is in the bytes of a payload.
+// Memory of the program with a copy in the bytes of a payload.
 struct CopiedMemory {
   std::uint64_t address = 0;
   std::size_t size = 0;
@@ -22,9 +22,10 @@ struct CopiedMemory {
 struct PayloadBytes {
   const std::uint8_t* data = nullptr;
   std::size_t size = 0;
-  // What NVTX_PAYLOAD_ENTRY_FLAG_OFFSET_FROM_BASE counts from.
+  // The origin of offsets with NVTX_PAYLOAD_ENTRY_FLAG_OFFSET_FROM_BASE.
   std::size_t base = 0;
-  // Whether the collector replaced pointers by offsets in `data`; 0 is a null pointer. Else they point into `memory`.
+  // Whether the collector replaced pointers by offsets in `data`, with 0 for a null pointer. Otherwise pointers point into
+  // `memory`.
   bool relocated = true;
   std::span<const CopiedMemory> memory{};
   // The lengths that the payloads of the event hold, for NVTX_PAYLOAD_ENTRY_FLAG_ARRAY_LENGTH_PAYLOAD_INDEX.
@@ -40,17 +41,18 @@ struct PayloadBytes {
   bool read_count(std::size_t at, std::size_t bytes, bool is_signed, std::uint64_t& value) const;
   // The product of several of these integers, bounded.
   std::uint64_t product(std::size_t at, std::size_t bytes, std::size_t numbers, bool is_signed) const;
-  // The number of units before one that is zero, or before the end.
+  // The number of units before the first zero unit, or before the end.
   std::size_t terminated(std::size_t at, std::size_t unit) const;
 };
 
 // Whether values of a predefined type have a sign.
 bool is_signed(std::uint64_t type);
 
-// The length that a payload of integers holds for another payload: the product of its integers, 0 for other payloads.
+// The length that a payload of integers gives for another payload, which is the product of the integers. 0 for payloads of other
+// types.
 std::uint64_t length_in(std::uint64_t id, const PayloadType* type, const PayloadBytes& bytes);
 
-// A string of `count` code units of `unit` bytes as UTF-8, up to the first that is zero.
+// A string of `count` code units of `unit` bytes as UTF-8, up to the first zero unit.
 std::string read_string(const PayloadBytes& bytes, std::size_t at, std::size_t count, std::size_t unit);
 
 struct FieldPlace {
@@ -68,18 +70,18 @@ class FieldWalk {
   FieldWalk(const PayloadType& type, const PayloadBytes& bytes, std::size_t at, std::uint64_t selected = 0)
       : type_(type), bytes_(bytes), start_(at), end_(at), selected_(selected) {}
 
-  // The next field that can be found. Does not follow pointers: until follow(), `at` is the place of the pointer.
+  // The next field with a known place. Does not follow pointers: until follow(), `at` is the place of the pointer.
   bool next(FieldPlace& place);
-  // Finds the data of a field behind its pointer or offset, and counts the elements. False when they are not in the bytes.
+  // Finds the data of a field behind its pointer or offset, and counts the elements. False when the data are outside the bytes.
   bool follow(FieldPlace& place) const;
-  // The elements of a field behind a pointer, unless they end with a zero.
+  // The number of elements of a field behind a pointer, if no zero ends them.
   std::size_t elements(const FieldPlace& place) const { return count(*place.field, 0); }
   // The value of another field as a number: the selector of a union.
   bool value(std::size_t field, std::uint64_t& value) const;
 
   // The end of the fields so far.
   std::size_t end() const { return end_; }
-  // Fields that cannot be found, because their type or a field before them is unknown.
+  // The number of fields with an unknown place, because their type or an earlier field is unknown.
   std::size_t unknown() const { return unknown_; }
 
  private:
@@ -96,7 +98,7 @@ class FieldWalk {
   const std::uint64_t selected_;
   std::size_t index_ = 0;
   std::size_t unknown_ = 0;
-  std::array<std::size_t, 64> places_;  // of the first fields, if they were visited
+  std::array<std::size_t, 64> places_;  // the places of the visited first fields
 };
 
 }  // namespace cutrace::nvtx

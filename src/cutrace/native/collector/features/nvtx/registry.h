@@ -1,4 +1,4 @@
-// What a program registers with NVTX. It lives as long as the process, because a program keeps its handles and ids for the
+// The registrations of a program with NVTX. They live as long as the process, because a program keeps its handles and ids for the
 // next recording.
 #pragma once
 
@@ -18,7 +18,7 @@ struct RegistryGuard {
   std::size_t bytes = 0;
   std::uint64_t refused = 0;
 
-  // Under the mutex: takes memory for a registration. False, and the refusal is counted, beyond the limit.
+  // Under the mutex: takes memory for a registration. Beyond the limit, counts the refusal and returns false.
   bool take(std::size_t size) {
     if (bytes + size > kLimitBytes) return ++refused, false;
     bytes += size;
@@ -27,8 +27,8 @@ struct RegistryGuard {
 };
 RegistryGuard& registry_guard();
 
-// Registrations by domain and id. A look-up takes no lock, because events make look-ups. None is ever removed, because events in
-// flight refer to it. Of equal ids the last one counts. `Entry` has the members domain, id and next.
+// Registrations by domain and id. A look-up takes no lock, because events make look-ups. Registrations are never removed, because
+// events in rings refer to them. The last registration of an id counts. `Entry` has the members domain, id and next.
 template <typename Entry>
 class Registrations {
  public:
@@ -54,7 +54,7 @@ class Registrations {
   std::array<std::atomic<const Entry*>, kSlots> heads_{};
 };
 
-// The first id that the collector gives.
+// The first id that the collector assigns.
 inline constexpr std::uint64_t kFirstOwnId = std::uint64_t{1} << 32;
 
 }  // namespace cutrace::nvtx

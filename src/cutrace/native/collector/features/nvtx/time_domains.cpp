@@ -19,7 +19,7 @@
 namespace cutrace::nvtx {
 namespace {
 
-constexpr std::size_t kMostPoints = 4096;  // of one clock; at the limit every second one is dropped
+constexpr std::size_t kMostPoints = 4096;  // largest number of points of a clock; at the limit every second point is dropped
 constexpr int kLongestChain = 8;
 
 std::int64_t read_cycles(void*) {
@@ -55,7 +55,7 @@ std::optional<clockid_t> system_clock(std::uint64_t type) {
 
 }  // namespace
 
-// What programs say about their clocks.
+// The relations of clocks that programs have registered.
 class TimeDomains {
  public:
   using Key = std::pair<std::uint16_t, std::uint64_t>;
@@ -67,11 +67,11 @@ class TimeDomains {
     std::uint64_t start = NVTX_TIMER_START_UNKNOWN;
     std::int64_t (*read)(void*) = nullptr;
     void* data = nullptr;
-    std::uint64_t base = NVTX_TIMESTAMP_TYPE_TOOL_PROVIDED;  // the clock of the second times of `points`
+    std::uint64_t base = NVTX_TIMESTAMP_TYPE_TOOL_PROVIDED;  // the clock of the second time in each of `points`
     std::vector<ClockPoint> points{};
   };
 
-  // All under the mutex of the guard.
+  // All members are under the mutex of the guard.
   Clock* find(std::uint16_t domain, std::uint64_t id) {
     const auto clock = clocks_.find({domain, id});
     return clock != clocks_.end() ? &clock->second : nullptr;
@@ -117,7 +117,7 @@ class TimeDomains {
     if (const auto system = system_clock(type)) {
       add_system_point(converter, *system, 1);
     } else if (type == NVTX_TIMESTAMP_TYPE_CPP_HIGH_RESOLUTION_CLOCK) {
-      // In one library this is REALTIME, in the other MONOTONIC. No time fits both.
+      // This id means REALTIME in one library and MONOTONIC in the other. No time fits both.
       converter.either_ = true;
       add_system_point(converter, CLOCK_MONOTONIC, 1);
       add_system_point(converter, CLOCK_REALTIME, 1);
@@ -199,7 +199,7 @@ void set_timer(std::uint16_t domain, std::uint64_t id, std::int64_t (*read)(void
 void add_sync_points(std::uint16_t domain, std::uint64_t from, std::uint64_t to, const nvtxSyncPoint_t* points, std::size_t count) {
   if (points == nullptr) return;
   change([&] {
-    // If the collector knows one of the clocks, that one is the base of the other.
+    // A clock that the collector knows is the base of the other clock.
     const bool backward = is_predefined(from) && system_clock(from).has_value() && !(is_predefined(to) && system_clock(to).has_value());
     TimeDomains::Clock* const clock = domains.get(domain, backward ? to : from);
     for (std::size_t i = 0; clock != nullptr && i < std::min(count, kMostPoints); ++i) {
@@ -212,7 +212,7 @@ void add_sync_points(std::uint16_t domain, std::uint64_t from, std::uint64_t to,
 
 void set_conversion(std::uint16_t domain, std::uint64_t from, std::uint64_t to, double slope, std::int64_t from_time, std::int64_t to_time) {
   change([&] {
-    // Express the slope by two points.
+    // Two points express the slope.
     constexpr std::int64_t kApart = 1 << 30;
     const double further = slope * static_cast<double>(kApart);
     const bool sensible = further >= 1 && further < 1e18;
@@ -260,7 +260,7 @@ std::optional<std::uint64_t> TimeConverter::convert(std::int64_t time) const {
   if (points_.empty()) return std::nullopt;
   Wide converted = 0;
   if (either_) {
-    // Times since 1970 are later than 2001. Times since the boot are less than 30 years.
+    // Times of REALTIME are after 2001. Times of MONOTONIC are below 30 years.
     const ClockPoint& point = points_[time > 1'000'000'000'000'000'000 ? 1 : 0];
     converted = Wide{time} + point.boottime;
   } else if (points_.front().time == points_.back().time) {

@@ -16,7 +16,7 @@
 namespace cutrace {
 namespace {
 
-constexpr std::uint64_t kInterval = 500'000'000;  // ns, of the sums in a row
+constexpr std::uint64_t kInterval = 500'000'000;  // ns covered by the sums of a row
 constexpr std::string_view kReasonPrefix = "smsp__pcsamp_warps_issue_stalled_", kNotIssued = "_not_issued";
 constexpr std::string_view kLost = "smsp__pcsamp_samples_data_dropped";
 constexpr CUpti_CallbackId kWatched[] = {
@@ -32,13 +32,13 @@ Params params(CUcontext context) {
   return made;
 }
 
-// Cubins of libraries are large, and most have no line information.
+// Whether a cubin has line information. Cubins of libraries are large, and most have none.
 bool has_lines(const CUpti_ModuleResourceData& module) {
   return module.pCubin != nullptr && std::string_view(module.pCubin, module.cubinSize).find("debug_line") != std::string_view::npos;
 }
 
-// Holds a mutex, if it is free in time. Callbacks hold locks of the driver that a thread inside CUPTI may need, so the wait is
-// bounded. It is not a timed mutex, because ThreadSanitizer does not know all functions of timed mutexes.
+// Locks a mutex, if it becomes free in time. The wait is bounded, because callbacks hold locks of the driver that a thread inside
+// CUPTI may need. The mutex is not a timed one, because ThreadSanitizer does not know all functions of timed mutexes.
 class Control {
  public:
   explicit Control(std::mutex& mutex) : lock_(mutex, std::try_to_lock) {
@@ -136,7 +136,7 @@ void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, c
       const std::lock_guard lock(next_mutex_);
       destroyed_.push_back(static_cast<const CUpti_ResourceData*>(data)->context);
     }
-    if (!control || !on()) return;  // it may have ended meanwhile
+    if (!control || !on()) return;  // the recording may have ended meanwhile
     drop_destroyed();
     if (!resource) return begin_waiting();
     const auto& about = *static_cast<const CUpti_ResourceData*>(data);
@@ -191,7 +191,7 @@ void PcSampling::detach(bool) {
 
 void PcSampling::after_fork_in_child() {
   on_.store(false);
-  // If another thread was changing the contexts, their GPU locks stay.
+  // If another thread was changing the contexts at the fork, their GPU locks stay.
   const std::unique_lock lock(control_, std::try_to_lock);
   if (lock.owns_lock())
     for (Context& context : contexts_) context.lock.forget();
@@ -266,7 +266,7 @@ bool PcSampling::GpuLock::take(const std::string& uuid) {
 
 PcSampling::GpuLock::~GpuLock() {
   if (file_ < 0) return;
-  ::flock(file_, LOCK_UN);  // a forked child may have the file too
+  ::flock(file_, LOCK_UN);  // unlock first, because a forked child may have the file too
   ::close(file_);
 }
 
@@ -355,7 +355,7 @@ CUptiResult PcSampling::name_reasons(Context& c) {
     names[i].back() = 0;
     std::string_view name = names[i].data();
     if (name == kLost) c.reasons[indices[i]] = {text(name), Counts::lost};
-    if (!name.starts_with(kReasonPrefix)) continue;  // no stall reason: a count of all samples
+    if (!name.starts_with(kReasonPrefix)) continue;  // a count of all samples, not a stall reason
     name.remove_prefix(kReasonPrefix.size());
     const bool not_issued = name.ends_with(kNotIssued);
     if (not_issued) name.remove_suffix(kNotIssued.size());
@@ -388,7 +388,7 @@ CUptiResult PcSampling::configure(Context& c) {
 // ---- samples ----
 
 void PcSampling::read(Context& c) {
-  // Bounded, because the program can be faster than CUPTI returns samples. The next read gets the rest.
+  // The loop is bounded, because a fast program can add samples without end. The next read gets the rest.
   for (int part = 0; part < 64; ++part) {
     auto getting = params<CUpti_PCSamplingGetDataParams>(c.context);
     getting.pcSamplingData = &c.fetched->data;
@@ -457,7 +457,7 @@ const Instruction* PcSampling::instruction(std::uint64_t crc, const char* functi
   Instruction made;
   made.function = text(name);
   made.offset = at;
-  const SourceLine line = lines_->find(crc, made.function.data(), offset);  // a std::string's data, so null-terminated
+  const SourceLine line = lines_->find(crc, made.function.data(), offset);  // the data of a std::string are null-terminated
   made.file = text(line.file);
   made.line = line.line;
   return &instructions_.emplace(std::make_tuple(crc, made.function, at), made).first->second;

@@ -37,7 +37,7 @@ class PcSampling final : public Feature {
   // The number of samples at an instruction of a device with one stall reason.
   struct Sum {
     std::uint64_t samples = 0;
-    std::uint64_t not_issued = 0;  // those taken while the scheduler issued no instruction
+    std::uint64_t not_issued = 0;  // samples in cycles without an issued instruction
   };
   // The samples between two times (ns), and notes about them.
   struct Taken {
@@ -49,7 +49,7 @@ class PcSampling final : public Feature {
   };
 
   std::unique_ptr<Decoder> decoder(const DecoderContext& context) override;
-  // Samples the existing contexts, and later those that are made.
+  // Samples the existing contexts and later contexts.
   void kinds_enabled(const AttachContext& context) override;
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
   // Samples waiting contexts, once activity kinds are enabled, and fetches samples from CUPTI.
@@ -62,7 +62,7 @@ class PcSampling final : public Feature {
   Taken take(bool last);
 
  private:
-  static constexpr std::size_t kPcs = 4096;            // the most that CUPTI returns at once
+  static constexpr std::size_t kPcs = 4096;            // largest number that CUPTI returns at once
   static constexpr std::size_t kMostInstructions = 1 << 16;
 
   // The memory into which CUPTI writes samples.
@@ -87,9 +87,9 @@ class PcSampling final : public Feature {
       return *this;
     }
     ~GpuLock();
-    // False when another process has it. Returns true if the file cannot be opened.
+    // False when another process has the lock. True also when the file cannot be opened.
     bool take(const std::string& uuid);
-    // After fork, in the child, which would otherwise hold the lock as long as it lives. The parent keeps it.
+    // After fork, in the child: closes the file, because the child would otherwise hold the parent's lock until it ends.
     void forget();
 
    private:
@@ -101,7 +101,7 @@ class PcSampling final : public Feature {
     std::uint16_t device = 0;
     std::map<std::uint32_t, Reason> reasons;  // by CUPTI's index
     std::unique_ptr<Buffer> fetched;          // for reads
-    std::unique_ptr<Buffer> rest;             // for the samples that CUPTI still has at the end
+    std::unique_ptr<Buffer> rest;             // bytes for the samples that CUPTI returns at the end
   };
 
   // Under control_.
@@ -140,7 +140,7 @@ class PcSampling final : public Feature {
 
   std::mutex next_mutex_;  // held for a moment
   Taken next_;
-  std::vector<CUcontext> destroyed_;  // while control_ was not free
+  std::vector<CUcontext> destroyed_;  // contexts destroyed while control_ was locked
 };
 
 Feature& pc_sampling_feature();

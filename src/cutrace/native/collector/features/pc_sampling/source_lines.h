@@ -21,8 +21,8 @@ class SourceLines {
   static constexpr std::size_t kRoom = std::size_t{256} << 20;
   // All lines are unknown if this libcupti lacks a function. `room`: bytes of modules that it keeps.
   explicit SourceLines(const CuptiLibrary& cupti, std::size_t room = kRoom) : cupti_(cupti), room_(room) {}
-  // Keeps a copy of a module. False when there is no room: its lines stay unknown. Safe in callbacks, where CUPTI may hold
-  // locks, because it makes no CUPTI call.
+  // Keeps a copy of a module. False for lack of room: its lines then stay unknown. Safe in callbacks, where CUPTI may hold locks,
+  // because it makes no CUPTI call.
   bool add(const void* cubin, std::size_t size);
   // Makes room: drops copies of modules that were loaded again. Not safe in callbacks.
   void drop_repeated();

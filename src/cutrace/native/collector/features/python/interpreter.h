@@ -1,5 +1,5 @@
-// The Python interpreter of the program, if there is one. The library does not link Python. What it uses is part of Python's
-// stable ABI, or all releases since 3.10 export it in the same form.
+// The Python interpreter of the program, if there is one. The library does not link Python. It uses only functions of Python's
+// stable ABI, and functions that all releases since 3.10 export in the same form.
 #pragma once
 
 #include <dlfcn.h>
@@ -24,8 +24,8 @@ inline bool interpreter_runs() {
   return initialised != nullptr && initialised() != 0;
 }
 
-// Has the main thread of the interpreter call `function`, with its lock held and outside of the running call. The argument is a
-// copy of `text`, which the function frees. False when the interpreter takes no such calls now.
+// Has the main thread of the interpreter call `function`, with Python's lock held and outside of the running call. The argument
+// is a copy of `text`; the function frees it. False when the interpreter accepts no such calls now.
 inline bool call_soon(int (*function)(void*), const std::string& text) {
   auto* const add = python<int(int (*)(void*), void*)>("Py_AddPendingCall");
   char* const copy = add != nullptr ? strdup(text.c_str()) : nullptr;
@@ -35,9 +35,9 @@ inline bool call_soon(int (*function)(void*), const std::string& text) {
   return false;
 }
 
-// The same program as an expression, which leaves no names in __main__. `variables` are the items of a dict.
+// A program as an expression, which leaves no names in __main__. `variables` are the items of a dict.
 inline std::string expression(std::string_view program, std::string_view variables) {
-  std::string text = "__import__('builtins').exec(";  // a program may have an exec of its own
+  std::string text = "__import__('builtins').exec(";  // the program may redefine exec
   text += json_quoted(program);
   return text.append(", {").append(variables).append("})");
 }

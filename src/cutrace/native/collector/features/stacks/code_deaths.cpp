@@ -11,23 +11,24 @@ namespace {
 
 using Deallocator = void (*)(void*);
 
-// The objects that captures have read, by address, in a table of cache lines. An object is in its line or nowhere.
+// The objects that captures have read, by address, in a table of cache lines. The address determines the line of an object.
 struct alignas(64) NotedCodes {
   std::array<std::atomic<std::uint64_t>, 7> codes{};
-  std::atomic<std::uint64_t> overflowed{0};  // some objects had no place: every death in this line raises the epoch
+  std::atomic<std::uint64_t> overflowed{0};  // the line was full: every death in this line raises the epoch
 };
 constexpr std::size_t kLines = 4096;
 std::array<NotedCodes, kLines> noted{};
 
 std::atomic<std::uint32_t> epoch{1};
 Deallocator* slot = nullptr;  // PyCode_Type.tp_dealloc
-bool installed = false;        // on_death() is in the slot, or another tool that has replaced it calls it
-// What on_death() calls. It stays when Python's deallocator is put back, because another thread may be inside on_death().
+// on_death() is in the slot, or called by the function of another tool there The function that on_death() calls. It stays when
+// Python's deallocator is put back, because another thread may be inside on_death().
+bool installed = false;
 std::atomic<Deallocator> original{nullptr};
 
 NotedCodes& line_of(std::uint64_t code) { return noted[hash_mix(code, 1) % kLines]; }
 
-// In place of PyCode_Type.tp_dealloc, with Python's lock of the object's interpreter. Takes no lock and no memory.
+// Replaces PyCode_Type.tp_dealloc. Callers hold Python's lock of the object's interpreter. Takes no lock and no memory.
 void on_death(void* object) {
   const auto code = reinterpret_cast<std::uint64_t>(object);
   NotedCodes& line = line_of(code);

@@ -104,18 +104,18 @@ void DropReference::operator()(Object* object) const { api.drop(object); }
 std::string_view view(Object* string) {
   std::int64_t size = 0;
   const char* const text = string != nullptr ? api.utf8(string, &size) : nullptr;
-  if (text == nullptr) api.clear_error();  // a lone surrogate
+  if (text == nullptr) api.clear_error();  // writes a lone surrogate
   return text != nullptr ? std::string_view(text, static_cast<std::size_t>(size)) : std::string_view();
 }
 
-// A name that is read by offsets may be cut.
+// A name that is read by offsets may be truncated.
 bool same_name(std::string_view read, std::string_view given, std::size_t room) {
   constexpr std::size_t kLongestCharacter = 4;
   if (read == given) return true;
   return read.size() + kLongestCharacter > room && given.starts_with(read);
 }
 
-// The object that a code object has at an offset is compared before anything in it is read.
+// Compares the address of a string in a code object, before its contents are read.
 bool same_attribute(const FramePosition& position, std::uint32_t offset, const Reference& attribute) {
   return attribute != nullptr && read_at<Object*>(reinterpret_cast<const void*>(position.code), offset) == attribute.get();
 }
@@ -182,7 +182,7 @@ constexpr const char* kProgram =
     ")\n";
 constexpr int kChecks = 8;
 
-bool checks_agree = true;  // with Python's lock, like all below
+bool checks_agree = true;  // needs Python's lock, like all members below
 int checks_done = 0;
 
 Object* on_check(Object*, Object*) {
@@ -210,7 +210,7 @@ bool same_stacks_in_program() {
   return result != nullptr && checks_agree && checks_done == kChecks;
 }
 
-// Functions of atexit run before the interpreter ends its other threads.
+// The interpreter runs functions of atexit before it ends its other threads.
 bool register_exit() {
   const Reference module(api.import("atexit"));
   const Reference add(module != nullptr ? api.attribute(module.get(), "register") : nullptr);
@@ -256,7 +256,7 @@ bool ask_for_check(void (*checked)()) {
 }
 
 Trust check_interpreter() {
-  static bool checking = false;  // with Python's lock; the check itself runs Python code, and so pending calls
+  static bool checking = false;  // with Python's lock; the check runs Python code, which may run this pending call again
   if (checking || trust() == Trust::trusted || trust() == Trust::refused) return trust();
   checking = true;
   if (!api.complete) api.find_all();

@@ -1,7 +1,7 @@
 // Checks that frames which are read by offsets agree with Python's public API.
 //
-// The check runs once per process, on the main thread of Python and with Python's lock, before the first stack is taken. The same
-// call has Python run close_captures() at its end.
+// The check runs once per process, on the main thread of Python and with Python's lock, before the first stack is taken. It also
+// registers close_captures() to run at the end of the interpreter.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ enum class Trust : std::uint8_t {
 };
 
 Trust trust();
-// Why the interpreter is refused, "" when it is not.
+// The reason for a refused interpreter, "" for an accepted one.
 std::string_view refusal();
 
-// Asks the main thread of Python for the check, unless that was done. That thread calls `checked` afterwards. Needs
-// find_interpreter(). False when the interpreter takes no request now.
+// Asks the main thread of Python once for the check. That thread calls `checked` afterwards. Needs find_interpreter(). False when
+// the interpreter accepts no request now.
 bool ask_for_check(void (*checked)());
 
 // The check. The caller has Python's lock. Returns the result.

@@ -13,7 +13,7 @@ InterpreterAccess interpreter;
 
 namespace {
 
-// Frames are read by walk_frames(), which names the indices of this table.
+// walk_frames() names the indices of this table.
 static_assert(kLayouts[0].minor == 10 && kLayouts[5].minor == 15 && std::size(kLayouts) == 6);
 
 void* symbol(const char* name) { return dlsym(RTLD_DEFAULT, name); }

@@ -1,8 +1,8 @@
 // The Python frames of the calling thread, read without Python's lock.
 //
-// The library does not link Python and touches no reference count. A thread reads only its own frames: they do not change while it
-// is in a call of C code, with or without the lock, and they keep their code objects alive. What is known of a code object by its
-// address must be forgotten when the object dies: see code_deaths.h.
+// The library does not link Python and touches no reference count. A thread reads only its own frames. They do not change while
+// the thread is in a call of C code, with or without the lock, and they keep their code objects alive. Notes about the address of
+// a code object become invalid when the object dies: see code_deaths.h.
 #pragma once
 
 #include <array>
@@ -26,17 +26,17 @@ struct FramePosition {
   static constexpr std::uint64_t kInGenerator = 1;
 };
 
-// The most frames of a stack. Of a deeper stack only the innermost frames are read.
+// The largest number of frames of a stack. Only the innermost frames of a deeper stack are read.
 inline constexpr std::uint32_t kMostFrames = 256;
 
 struct WalkedFrames {
   std::uint32_t count = 0;
   bool truncated = false;
-  // A frame that the interpreter did not make, such as one of compiled code: its instruction says nothing.
+  // A frame that the interpreter did not make, such as a frame of compiled code. Its instruction has no meaning here.
   bool foreign = false;
 };
 
-// How to reach the interpreter. Set once, by find_interpreter().
+// Access to the interpreter. Set once, by find_interpreter().
 struct InterpreterAccess {
   std::uint32_t version = kNone;  // index into kLayouts
   void* (*this_thread_state)() = nullptr;
@@ -46,7 +46,7 @@ struct InterpreterAccess {
 };
 extern InterpreterAccess interpreter;
 
-// Looks for a CPython interpreter whose frames can be read. Returns the reason why there is none, or "". It reads no frame.
+// Looks for a CPython interpreter with readable frames. Returns the reason why there is none, or "". Reads no frame.
 std::string find_interpreter();
 
 template <typename T>
@@ -56,7 +56,7 @@ T read_at(const void* object, std::uint32_t offset) {
   return value;
 }
 
-// Before 3.12 a thread that has entered a subinterpreter is still known by its first state, which has other frames.
+// Before 3.12, a thread inside a subinterpreter still has its first state as the known one, and that state has other frames.
 inline bool may_be_in_subinterpreter() {
   const std::uint32_t offset = kLayouts[interpreter.version].interpreters;
   return offset != kNone && read_at<std::int64_t>(interpreter.runtime, offset) > 1;
@@ -89,8 +89,8 @@ WalkedFrames walk_version(const void* state, Visit&& visit) {
   return walked;
 }
 
-// Calls visit(position) for each frame of the calling thread, innermost first, until it returns false. `state` is what
-// interpreter.this_thread_state() returns, not null. Some positions are hidden: see read_frame().
+// Calls visit(position) for each frame of the calling thread, innermost first, until it returns false. `state` is the result of
+// interpreter.this_thread_state(), not null. Some positions are hidden: see read_frame().
 template <typename Visit>
 WalkedFrames walk_frames(const void* state, Visit&& visit) {
   switch (kLayouts[interpreter.version].minor) {
@@ -103,7 +103,7 @@ WalkedFrames walk_frames(const void* state, Visit&& visit) {
   }
 }
 
-// File, function and line of a position, in UTF-8. Longer names are cut at the end of a character.
+// File, function and line of a position, in UTF-8. Longer names are truncated after a whole character.
 struct FrameText {
   std::array<char, 4096> file;
   std::array<char, 1024> function;

@@ -13,26 +13,26 @@ inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
 struct PythonLayout {
   std::uint32_t minor;
-  // Of a thread's state: its innermost frame, or a _PyCFrame (3.11 and 3.12), which has the frame at `in_cframe`.
+  // In a thread's state: its innermost frame, or a _PyCFrame (3.11 and 3.12), which has the frame at `in_cframe`.
   std::uint32_t current_frame;
   std::uint32_t in_cframe;
-  // Of a frame. Frames with an owner from `first_entry` on are entries into the interpreter and have no code.
+  // In a frame. Frames with an owner from `first_entry` on are entries into the interpreter and have no code.
   std::uint32_t code;
   std::uint32_t instruction;
   std::uint32_t previous;
   std::uint32_t owner;
   std::uint32_t first_entry;
-  // Of a code object.
+  // In a code object.
   std::uint32_t file;
   std::uint32_t name;
   std::uint32_t line_table;
   std::uint32_t first_line;
   std::uint32_t first_traceable;
   std::uint32_t bytecode;
-  // Of a string: the sizes of the heads of ASCII strings and of other compact ones.
+  // In a string: the sizes of the heads of ASCII strings and of other compact strings.
   std::uint32_t ascii_head;
   std::uint32_t compact_head;
-  // Of _PyRuntime: the number of interpreters so far. Not needed from 3.12 on.
+  // In _PyRuntime: the number of interpreters so far. Not needed from 3.12 on.
   std::uint32_t interpreters;
 };
 

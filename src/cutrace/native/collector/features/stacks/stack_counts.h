@@ -1,4 +1,4 @@
-// Why calls of a recording have no stack, or not all of it.
+// The reasons why calls of a recording have no stack, or only a part of it.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ enum class NoStack : std::uint8_t {
   closing,     // the interpreter ends
   nested,      // in a signal handler that interrupted a capture
   unreadable,  // the frames are not as expected
-  no_memory,   // for the thread's tables or its ring
+  no_memory,   // memory is short for the thread's tables or its ring
   count
 };
 

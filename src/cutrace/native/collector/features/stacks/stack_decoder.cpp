@@ -26,7 +26,7 @@ Event read_event(const std::uint8_t* bytes) {
   return event;
 }
 
-// Sets the id for a number of a thread. Numbers count up, and the size of the thread's tables bounds them.
+// Sets the id of a thread's number. Numbers count up to the size of the thread's tables.
 void set_id(std::vector<std::uint32_t>& ids, std::uint32_t number, std::uint32_t id) {
   if (ids.size() <= number) ids.resize(number + std::size_t{1});
   ids[number] = id;
@@ -34,7 +34,7 @@ void set_id(std::vector<std::uint32_t>& ids, std::uint32_t number, std::uint32_t
 
 std::uint32_t id_at(const std::vector<std::uint32_t>& ids, std::uint32_t number) { return number < ids.size() ? ids[number] : 0; }
 
-// Hides paths, as `cutrace convert --redact` does.
+// Hides paths as `cutrace convert --redact` does.
 std::string_view shown(std::string_view file, bool redact) {
   const bool path = file.find('/') != file.npos;
   return redact && path ? std::string_view("(path)") : file;
@@ -116,7 +116,7 @@ void StackDecoder::write_out(bool last) {
   if (last) describe();
 }
 
-// Threads define their stacks again, in a new table. The old one stays until the next write_out() for events in the rings.
+// Threads define their stacks again, in a new table. The old table stays until the next write_out(), for events in the rings.
 void StackDecoder::renew_table() {
   if (renewing_) std::erase_if(ids_, [this](const auto& entry) { return entry.second.table != table_; });
   renewing_ = table_->memory() > limit_;
@@ -149,7 +149,7 @@ void StackDecoder::note(NoStack reason, std::string_view sentence) {
   if (without_[at] != std::exchange(noted_[at], without_[at])) notes_.count(without_[at], sentence);
 }
 
-// What the recording has so far, for the process block.
+// The counts of the recording so far, for the process block.
 void StackDecoder::describe() {
   JsonObject json;
   json.number("calls", calls_);

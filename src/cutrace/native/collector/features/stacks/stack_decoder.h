@@ -18,7 +18,8 @@ namespace cutrace {
 
 class StackDecoder final : public Decoder {
  public:
-  // `limit`: bytes of frames and stacks, above which they are forgotten. `renew`: makes all threads define theirs again.
+  // `limit`: bytes of frames and stacks; above the limit they are forgotten. `renew`: makes all threads define their stacks
+  // again.
   StackDecoder(const DecoderContext& context, StackCounts& counts, std::size_t limit, void (*renew)());
 
   void event(const Ring& ring, const std::uint8_t* bytes) override;
@@ -50,8 +51,9 @@ class StackDecoder final : public Decoder {
   void (*const renew_)();
   std::shared_ptr<StackTable> table_;
   std::unordered_map<const Ring*, ThreadIds> ids_;
-  bool renewing_ = false;  // threads with the previous table define their stacks again before the next write_out()
-  const std::uint16_t recording_;  // EventHead::number of its events: the rings' recording starts after this is made
+  bool renewing_ = false;  // until the next write_out(), threads of the previous table define their stacks again
+  // EventHead::number of the events of this recording, which the rings start after this constructor
+  const std::uint16_t recording_;
   StackCounts& counts_;
   using Counts = std::array<std::uint64_t, static_cast<std::size_t>(NoStack::count)>;
   Counts without_{};  // calls of this recording, by reason

@@ -1,5 +1,6 @@
-// Events of stacks in a thread's ring. Numbers of frames and nodes are the thread's: they are void after `stack_forget`.
-// EventHead::number has the lower half of the number of the recording (rings.h), because a thread can be late with an event.
+// Events of stacks in a thread's ring. Each thread has its own numbers of frames and nodes, and `stack_forget` makes them
+// invalid. EventHead::number has the lower half of the number of the recording (rings.h), because a thread can add an event after
+// its recording.
 #pragma once
 
 #include <cstdint>

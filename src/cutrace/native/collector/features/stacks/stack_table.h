@@ -1,5 +1,5 @@
-// The frames and stacks of a recording, each once. Their rows are written to a file before the first row that refers to them.
-// Writer thread only.
+// The frames and stacks of a recording, without duplicates. Their rows are written to a file before the first row that refers to
+// them. Writer thread only.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace cutrace {
 
 class StackTable {
  public:
-  // Frames and stacks get ids after these, so that an id has one meaning in a recording.
+  // Frames and stacks get higher ids than these, so that an id has one meaning in a recording.
   StackTable(std::uint32_t frames_before, std::uint32_t stacks_before)
       : frames_before_(frames_before), stacks_before_(stacks_before) {}
 

@@ -90,17 +90,17 @@ class RingSink final : public python::StackSink {
   const std::uint16_t recording_;
 };
 
-// The call that a thread is in: the outermost watched one.
+// The outermost watched call that a thread is in.
 struct OpenCall {
   std::uint32_t correlation = 0;  // 0 for none
   CUpti_CallbackDomain domain{};
   std::uint64_t start = 0;
   std::uint32_t recording = 0;
-  std::uint64_t launches = 0;  // so far, in this recording
+  std::uint64_t launches = 0;  // the number of launches so far in this recording
 };
 thread_local constinit OpenCall open_call;
 
-// A forked child unlocks it again. Unlocking it twice is harmless.
+// A forked child unlocks this mutex again. The second unlock has no effect.
 class SpinLock {
  public:
   void lock() {
@@ -178,12 +178,12 @@ class StacksFeature final : public Feature {
   static constexpr std::uint64_t kShare = 16;
   static constexpr std::size_t kDomains = 3, kIds = 2048;
 
-  // Notes why there are no stacks, once per recording.
+  // Notes the reason for missing stacks, once per recording.
   void say(std::string_view why) {
     if (!std::exchange(said_, true)) notes_->add_quietly(std::string(kNone).append(why));
   }
 
-  // Starts to take the stacks of these calls. CUPTI is attached.
+  // Starts to take the stacks of these calls. CUPTI has to be attached.
   void record(CallGroups calls) {
     if (calls == 0) return;
     const std::string problem = python::find_interpreter();
@@ -291,14 +291,14 @@ class StacksFeature final : public Feature {
   Notes* notes_ = nullptr;
   const CuptiLibrary* cupti_ = nullptr;
   Callbacks* callbacks_ = nullptr;
-  bool said_ = false;     // a note says why there are no stacks
-  CallGroups calls_ = 0;  // that are watched
+  bool said_ = false;     // a note gives the reason for missing stacks
+  CallGroups calls_ = 0;  // the watched calls
   std::atomic<CallGroups> requested_{0};
   std::atomic<std::uint64_t> min_ns_{0};
   std::atomic<std::uint32_t> launch_every_{1};
   std::atomic<std::size_t> thread_memory_{0};
-  std::array<std::array<std::atomic<bool>, kIds>, kDomains> sampled_{};  // calls of which one in launch_every_ has a stack
-  std::atomic<std::uint32_t> recording_{0};  // the number of the rings' recording, 0 while none takes stacks
+  std::array<std::array<std::atomic<bool>, kIds>, kDomains> sampled_{};  // of these calls, one in launch_every_ has a stack
+  std::atomic<std::uint32_t> recording_{0};  // the number of the rings' recording, 0 while no recording takes stacks
   std::atomic<bool> wanted_{false};
   SpinLock deaths_;                    // held for a moment
   std::atomic<bool> watching_{false};  // deaths of code objects; changed under deaths_

@@ -31,7 +31,7 @@ struct StackKey {
   }
 };
 
-// An entry of a table is in use if it has the generation of the thread.
+// A used entry of a table has the generation of the thread.
 struct StackEntry {
   std::uint64_t a, b;
   std::uint32_t number, generation;
@@ -45,7 +45,7 @@ struct NodeEntry {
   std::uint32_t number, generation;
 };
 
-// A hash table with open addressing whose size is a power of two. At most three quarters of it are used, so that a search ends
+// A hash table with open addressing. Its size is a power of two. At most three quarters of it are used, so that a search ends
 // soon.
 template <typename Entry>
 class OpenTable {
@@ -57,7 +57,7 @@ class OpenTable {
   void clear() { used_ = 0; }
   bool has_room(std::size_t count) const { return used_ + count <= size_ / 4 * 3; }
 
-  // The entry that matches, or the free one for it.
+  // The entry that matches, or the free entry for a new one.
   template <typename Match>
   Entry& find(std::uint64_t hash, std::uint32_t generation, Match&& match) const {
     std::size_t i = hash & (size_ - 1);
@@ -79,8 +79,8 @@ constexpr std::uint32_t kHiddenFrame = 0;  // in place of a frame's number
 
 class ThreadStacks {
  public:
-  // Entries of the table of stacks. Each table has room for the longest stack. A thread starts with the least, and takes larger
-  // tables when its own are full.
+  // Entries of the table of stacks. Each table has room for the longest stack. A thread starts with the smallest tables, and gets
+  // larger ones when they are full.
   static constexpr std::size_t kLeast = 256, kMost = 16'384, kGrowth = 4;
   static constexpr std::size_t kFrames = 2, kNodes = 4;  // entries of the other tables for each entry of the table of stacks
   static_assert(kFrames * kLeast / 4 * 3 > kMostFrames);
@@ -88,7 +88,7 @@ class ThreadStacks {
 
   static std::size_t bytes(std::size_t entries) { return sizeof(ThreadStacks) + entries * kBytesEach; }
 
-  // Placed in bytes(entries) of zeroed memory.
+  // The object is placed in bytes(entries) of zeroed memory.
   explicit ThreadStacks(std::size_t entries) : entries_(entries) {
     auto* next = reinterpret_cast<std::uint8_t*>(this) + sizeof(ThreadStacks);
     stacks_.use(next, entries);
@@ -132,7 +132,7 @@ class ThreadStacks {
   }
 
   std::atomic<std::uint32_t> busy{0};  // a capture of the thread runs
-  std::atomic<bool> owned{true};       // by a thread that has not ended
+  std::atomic<bool> owned{true};       // used by a thread that has not ended
   ThreadStacks* next_in_list = nullptr;  // fixed once it is in the list
 
  private:
@@ -230,7 +230,7 @@ const AtThreadEnd retire([](void* value) {
   static_cast<ThreadStacks*>(value)->owned.store(false, std::memory_order_release);
 });
 
-// The smallest tables of an ended thread that have this many entries.
+// The smallest tables of an ended thread with at least this many entries.
 ThreadStacks* reuse(std::size_t entries) {
   ThreadStacks* best = nullptr;
   for (ThreadStacks* stacks = list.load(std::memory_order_acquire); stacks != nullptr; stacks = stacks->next_in_list) {
@@ -260,7 +260,7 @@ ThreadStacks* create(std::size_t entries, std::size_t memory) {
   return stacks;
 }
 
-// Gives the calling thread tables with this many entries. Null when there are none; the thread then keeps what it has.
+// Gives tables with this many entries to the calling thread. Null for lack of memory; the thread then keeps its tables.
 [[gnu::noinline]] ThreadStacks* adopt(std::size_t entries, std::size_t memory) {
   const int saved = errno;
   ThreadStacks* stacks = reuse(entries);
@@ -275,7 +275,7 @@ ThreadStacks* create(std::size_t entries, std::size_t memory) {
   return stacks;
 }
 
-// The tables of the calling thread, larger ones if its own were full; null when there is no memory.
+// The tables of the calling thread. Enlarges full tables. Null for lack of memory.
 ThreadStacks* own_tables(std::size_t memory) {
   ThreadStacks* const stacks = stacks_of_thread;
   if (stacks == nullptr) return adopt(ThreadStacks::kLeast, memory);
@@ -305,7 +305,7 @@ CapturedStack capture_stack(StackSink& sink, const StackReader& reader, std::siz
     none.result = Captured::nested;
     return none;
   }
-  stacks->busy.exchange(1);  // before `closing` is read: close_captures() writes and reads in the other order
+  stacks->busy.exchange(1);  // set before `closing` is read, because close_captures() sets `closing` before it reads `busy`
   CapturedStack captured = none;
   if (!may_read_state()) captured.result = Captured::closing;
   else if (may_be_in_subinterpreter()) captured.result = Captured::unreadable;

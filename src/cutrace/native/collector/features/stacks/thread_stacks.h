@@ -1,11 +1,10 @@
 // The stacks that a thread has taken, as numbers: tables of fixed size, and the guards around a capture.
 //
-// A stack that is known costs a walk over the frames and one look-up. A new one is defined to a StackSink first: its frames and
-// the nodes of the tree of stacks, each node after its parent. Numbers count from 1 and belong to the thread. When a table is
-// full or a code object has died, the thread forgets all of them and starts again after StackSink::forget().
+// A known stack costs a walk over the frames and one look-up. A new stack is first defined to a StackSink: its frames and the
+// nodes of the tree of stacks, each node after its parent. Numbers count from 1 and belong to the thread. When a table is full or
+// a code object has died, the thread forgets all numbers and starts again after StackSink::forget().
 //
-// A capture takes no lock, not even Python's. It allocates only the thread's first tables, and larger ones when these were
-// full.
+// A capture takes no lock, not even Python's. It allocates only the thread's first tables, and larger tables when these are full.
 #pragma once
 
 #include <array>
@@ -17,10 +16,10 @@
 
 namespace cutrace::python {
 
-// Where definitions go. Each function returns false when there is no room for it now.
+// The receiver of definitions. Each function returns false for lack of room.
 class StackSink {
  public:
-  // All numbers so far are void.
+  // Makes all earlier numbers invalid.
   virtual bool forget() = 0;
   virtual bool define_frame(std::uint32_t number, const FrameText& text) = 0;
   // `parent` 0: the outermost frame.
@@ -37,7 +36,7 @@ enum class Captured : std::uint8_t {
   closing,      // the interpreter ends
   nested,       // in a signal handler that interrupted a capture
   unreadable,   // the frames are not as expected, or may be those of another interpreter
-  no_memory,    // for the tables of the thread
+  no_memory,    // memory is short for the tables of the thread
   sink_is_full,
   count
 };
@@ -48,7 +47,7 @@ struct CapturedStack {
   bool truncated = false;  // frames beyond kMostFrames are missing
 };
 
-// The reader of the definitions. Numbers have a meaning for one reader only.
+// Identifies the reader of the definitions. Numbers are valid for one reader only.
 struct StackReader {
   const void* sink = nullptr;
   std::uint32_t recording = 0;
@@ -56,18 +55,18 @@ struct StackReader {
   bool operator==(const StackReader&) const = default;
 };
 
-// The calling thread's stack. The caller has checked the interpreter (interpreter_check.h). `memory`: what the tables of all
-// threads may take.
+// Captures the calling thread's stack. The caller has checked the interpreter (interpreter_check.h). `memory` limits the tables
+// of all threads.
 CapturedStack capture_stack(StackSink& sink, const StackReader& reader, std::size_t memory);
 
-// Call it before the interpreter frees the states of other threads. Afterwards only the calling thread takes stacks. Waits for
+// Call it before the interpreter frees the states of other threads. From then on only the calling thread takes stacks. Waits for
 // running captures, for a second at most.
 void close_captures();
 
 // Bytes of all tables.
 std::size_t stack_tables_memory();
 
-// The parent's threads and their captures are gone.
+// In the child: forgets the parent's threads and their captures.
 void forget_threads_after_fork();
 
 }  // namespace cutrace::python

@@ -5,10 +5,10 @@
 namespace cutrace {
 namespace {
 
-// The calls that this thread is in, of those that it entered in a recording.
+// The number of running calls of this thread that it entered in a recording.
 struct OpenCalls {
-  std::uint64_t recording = 0;  // its number
-  std::uint32_t depth = 0;      // a call of the runtime makes one of the driver
+  std::uint64_t recording = 0;  // the number of that recording
+  std::uint32_t depth = 0;      // more than 1 when a runtime call makes a driver call
 };
 thread_local constinit OpenCalls open_calls;
 
@@ -28,7 +28,7 @@ void FirstWork::cupti_loaded(const CuptiLibrary& cupti, Callbacks& callbacks) {
     if (submits_work(function.name)) calls_.push_back(function);
 }
 
-// A call may be entered, and held up by CUPTI, while the kinds are enabled one after the other. So it is watched before.
+// CUPTI may delay a call while the kinds are enabled one after the other. So calls are watched before that.
 void FirstWork::attach(const AttachContext&) {
   watching_.store(false);
   if (!expected_.load()) return;
@@ -51,13 +51,13 @@ void FirstWork::on_callback(CUpti_CallbackDomain, CUpti_CallbackId, const void* 
     if (open.depth++ == 0) inside_.fetch_add(1);
     return;
   }
-  if (open.depth == 0) return;  // it was entered before
+  if (open.depth == 0) return;  // the call was entered before the recording
   std::uint64_t none = 0;
   if (enabled_.load()) returned_.compare_exchange_strong(none, now_ns());
   if (--open.depth == 0) inside_.fetch_sub(1);
 }
 
-// Not called in the callback, where the program would wait for it.
+// Does this here and not in the callback, because the program would wait there.
 void FirstWork::unwatch_if_seen() {
   if (returned_.load() == 0 || !watching_.exchange(false)) return;
   for (const ApiFunction& call : calls_) callbacks_->unwatch(*this, call.domain, call.id);

@@ -1,7 +1,7 @@
-// When the program submits work to the GPU for the first time in a recording that a user has attached.
+// The time of the program's first work on the GPU in a recording that a user has attached.
 //
-// In the first such call of a process, CUPTI takes up to a second, and the program waits. So the time that `cutrace attach --for`
-// gives a recording counts from the return of that call.
+// CUPTI takes up to a second in the first such call of a process, and the program waits. So the time of `cutrace attach --for`
+// counts from the return of that call.
 #pragma once
 
 #include <atomic>
@@ -22,9 +22,9 @@ class FirstWork final : public Feature {
 
   // A recording starts. Without this call nothing is watched.
   void expect();
-  // Whether a thread is in such a call that it entered in the recording, or has been in one.
+  // Whether a thread is, or was, in such a call that it entered in the recording.
   bool begun() const { return inside_.load() != 0 || returned() != 0; }
-  // When a call that was entered in the recording has returned for the first time (BOOTTIME ns), 0 before.
+  // The time of the first return of a call that was entered in the recording (BOOTTIME ns), 0 before that.
   std::uint64_t returned() const { return returned_.load(); }
 
  private:

@@ -43,7 +43,7 @@ std::atomic<bool> cuda_used{false};
 std::uint64_t unix_time() { return read_clock(CLOCK_REALTIME); }
 void pause(unsigned milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
 
-// When this process started, in ticks since the boot: with the pid it identifies a process. "" without /proc.
+// The start of this process in ticks since the boot. The pid and this time identify a process. "" without /proc.
 std::string start_time() {
   std::array<char, 1024> text{};
   const int fd = ::open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
@@ -51,14 +51,15 @@ std::string start_time() {
   const ssize_t size = ::read(fd, text.data(), text.size() - 1);
   ::close(fd);
   std::string_view rest(text.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
-  rest.remove_prefix(std::min(rest.rfind(')'), rest.size()));  // the name before it can contain spaces
+  // search from the end, because the name can contain parentheses and spaces
+  rest.remove_prefix(std::min(rest.rfind(')'), rest.size()));
   constexpr int kField = 22, kAfterName = 2;
   for (int field = kAfterName; field < kField && !rest.empty(); ++field) next_word(rest, " ");
   return std::string(next_word(rest, " "));
 }
 
-// No fork() happens while it is held. The child must not inherit a descriptor that it does not know, or a standby that only some
-// of the fork handlers have seen. Never destroyed, like everything that these handlers use.
+// No fork() happens while this mutex is held. The child must not inherit an unknown descriptor, or a standby that only some of
+// the fork handlers have seen. Never destroyed, like everything that these handlers use.
 std::mutex& no_fork = *new std::mutex;
 
 struct Connection {
@@ -77,7 +78,7 @@ class Standby {
 
   // Creates the socket and starts the thread.
   bool begin(std::string& error);
-  // At exit: has the thread end the recording and leave, and waits for it.
+  // At exit: has the thread end the recording and itself, and waits for it.
   void leave();
 
   // The parent's peers must see the end of their connection when the parent ends, not when the child ends.
@@ -113,7 +114,7 @@ class Standby {
   const std::uint64_t since_ = unix_time();
 
   Connection* owner_ = nullptr;           // of the recording
-  std::shared_ptr<Recording> recording_;  // that `owner_` started; the program may have ended it
+  std::shared_ptr<Recording> recording_;  // the recording of `owner_`; the program may have ended it
   std::uint64_t recording_since_ = 0;
 
   std::atomic<bool> leaving_{false}, left_{false};
@@ -132,7 +133,7 @@ void add_counters(JsonObject& json) {
 }
 
 bool Standby::begin(std::string& error) {
-  // The client that attaches chooses a library that the process loads.
+  // A client chooses a library that the process loads, and could so get the rights of the program.
   if (::getauxval(AT_SECURE) != 0) return error = "this program has more rights than its user", false;
   const std::string started = start_time();
   if (started.empty()) return error = "/proc is not mounted", false;
@@ -166,9 +167,9 @@ bool Standby::listen_in(int directory, const std::string& folder, std::string& e
   path_ = folder + '/' + name_;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  // This path is short, whatever the length of the folder's name.
+  // This path is short for folder names of any length.
   std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", directory, name_.c_str());
-  ::unlinkat(directory, name_.c_str(), 0);  // of the program that this one replaced by exec, or that the program has closed
+  ::unlinkat(directory, name_.c_str(), 0);  // a socket from before exec, or a socket that the program has closed
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const bool good = fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
                     ::listen(fd, SOMAXCONN) == 0;
@@ -183,7 +184,7 @@ bool Standby::listen_in(int directory, const std::string& folder, std::string& e
 
 void Standby::leave() {
   leaving_.store(true);
-  // If the program has closed the socket, the thread cannot be woken. Its peers see the end of the process.
+  // If the program has closed the socket, nothing can wake the thread. Its peers then see the end of the process.
   if (listener_.ours() && ::shutdown(listener_.number(), SHUT_RDWR) == 0)
     for (std::uint32_t waited = 0; !left_.load() && waited < patience_ms_; ++waited) pause(1);
   ::unlink(path_.c_str());
@@ -227,9 +228,9 @@ void Standby::accept() {
   std::unique_lock lock(no_fork);
   const int fd = ::accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0) {
-    // Without a free descriptor the peer waits in the queue, and poll() would return at once.
+    // Without a free descriptor the peer stays in the queue, and poll() would return at once.
     const bool waits = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
-    lock.unlock();  // fork() needs it
+    lock.unlock();  // fork() needs the mutex
     if (waits) pause(100);
     return;
   }
@@ -239,7 +240,7 @@ void Standby::accept() {
     ::close(fd);
     return;
   }
-  // A free slot, or that of the oldest peer that does not record.
+  // A free slot, or the slot of the oldest peer without a recording.
   const auto place = std::ranges::min_element(connections_, {}, [&](const Connection& c) {
     return !c.open() ? 0 : &c == owner_ ? ~std::uint64_t{0} : c.number;
   });
@@ -280,7 +281,7 @@ void Standby::drop(Connection& connection) {
 void Standby::reply(Connection& connection, const JsonObject& message) {
   const std::string line = message.str() + '\n';
   if (!connection.socket.ours()) return;
-  // A peer that does not read gets no more answers.
+  // A peer that reads no answers gets no more of them.
   if (::send(connection.socket.number(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
       static_cast<ssize_t>(line.size()))
     ::shutdown(connection.socket.number(), SHUT_RDWR);
@@ -317,13 +318,14 @@ JsonObject Standby::start(Connection& connection, std::string_view options) {
   return json;
 }
 
-// Ends the recording of `owner_`, unless the program has done so.
+// Ends the recording of `owner_`, unless the program has ended it.
 JsonObject Standby::stop(bool at_exit) {
   const std::shared_ptr<Recording> recording = std::move(recording_);
   if (!at_exit) owner_ = nullptr;
   const bool ours = recording != nullptr && process::current() == recording;
   const int failed = ours ? process::stop(at_exit) : 0;
-  // Another thread of the program may be ending it. Wait, because the answer says that the file is complete.
+  // Another thread of the program may be ending the recording. Wait for that thread, because the answer says that the file is
+  // complete.
   for (std::uint32_t waited = 0; recording != nullptr && recording->writes() && waited < patience_ms_; ++waited) pause(1);
   if (failed != 0) return failure(process::last_error());
   JsonObject json;
@@ -382,7 +384,7 @@ void begin_here() noexcept {
   tell("nobody can attach to this process: ", error);
 }
 
-// The child is on standby from its first NVTX event or CUDA call on: most children call exec() and need none.
+// The child goes on standby at its first NVTX event or CUDA call, because most children call exec() and need no standby.
 void after_fork_in_child() {
   no_fork.unlock();
   if (Standby* standby = instance.exchange(nullptr)) standby->after_fork_in_child();

@@ -1,13 +1,13 @@
 // Standby: a process records nothing until its user asks for it with `cutrace attach`.
 //
-// One thread sleeps in poll() on a Unix socket that only the user of the process can reach. It subscribes to nothing and does
-// not load CUPTI, so a process on standby pays for that thread and two descriptors. A recording belongs to the connection
-// that started it, and ends with it.
+// One thread sleeps in poll() on a Unix socket that only the user of the process can reach. It does not load or subscribe to
+// CUPTI, so standby costs a process only this thread and two descriptors. A recording belongs to the connection that started it,
+// and ends with the connection.
 //
-// The protocol is text, one message a line. The process sends a greeting, the client sends requests, and the process answers each.
-// Each message of the process is a JSON object. The requests: `start OPTIONS`, `stop`, `status`, `dump PATH`. The status says
-// whether the program has submitted work to the GPU since the start (`working`), and how long ago the first such call returned
-// (`worked_ns`).
+// Each message of the protocol is one line of text. The process sends a greeting, and answers each request of the client. Each
+// message of the process is a JSON object. The requests are `start OPTIONS`, `stop`, `status` and `dump PATH`. The status has
+// `working`, true once the program has submitted work to the GPU since the start, and `worked_ns`, the time since the first such
+// call returned.
 #pragma once
 
 #include <sys/types.h>
@@ -19,10 +19,10 @@ namespace cutrace::standby {
 // The version of the protocol. A client refuses others.
 inline constexpr unsigned kProtocol = 1;
 
-// Puts this process on standby, once; further calls have no effect. `defaults` are the options of later recordings, which the
-// options of a request override. Prints a sentence when that fails.
+// Puts this process on standby, once; further calls have no effect. `defaults` are the options of later recordings; the options
+// of a request override them. Prints a sentence on failure.
 void begin(const Options& defaults);
-// The handler of exit: ends a recording; afterwards nobody can attach.
+// The exit handler: ends a recording. Afterwards nobody can attach.
 void at_exit();
 // The process has initialised CUDA.
 void note_cuda();

@@ -11,7 +11,7 @@ CaptureWatch& capture_watch() {
   return feature;
 }
 
-// captures_ is not a handler of its own, so that the times are noted after its changes.
+// captures_ is not a separate handler, because the times must be noted after its changes.
 void CaptureWatch::attach(const AttachContext& context) {
   {
     const std::lock_guard lock(mutex_);

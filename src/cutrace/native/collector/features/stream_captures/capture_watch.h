@@ -1,4 +1,4 @@
-// The stream captures of a recording: which contexts must not be waited for, and when the program captured.
+// The stream captures of a recording: the contexts that forbid waits, and the times of the captures.
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@ class CaptureWatch final : public Feature {
   void after_fork_in_parent() override;
   void after_fork_in_child() override { after_fork_in_parent(); }
 
-  // The start and the end of each time with a stream capture, earliest first; the end of a running one is 0. When there are too
-  // many, the two earliest become one.
+  // The start and the end of each interval with a stream capture, earliest first. A running interval has the end 0. Beyond a
+  // limit the two earliest intervals are merged.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> times() const;
 
  private:

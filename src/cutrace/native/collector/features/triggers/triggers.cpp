@@ -12,11 +12,11 @@ namespace cutrace {
 namespace {
 
 constexpr std::size_t kMostNames = 4096;    // of ranges
-constexpr std::size_t kMostGaps = 4096;     // of a device that are not evaluated yet
-constexpr std::size_t kMostChanges = 1 << 16;  // of memory that are not evaluated yet
-constexpr std::size_t kMostLaunches = 1 << 17;    // launches without work yet; also the limit for work without a launch
-// How long to wait for the work of a launch. A launch during a stream capture may have none. Other launches need a limit only for
-// work that CUPTI never reports.
+constexpr std::size_t kMostGaps = 4096;     // unevaluated gaps of a device
+constexpr std::size_t kMostChanges = 1 << 16;  // unevaluated changes of memory
+// launches without work yet; also the limit for work without a launch How long to wait for the work of a launch. A launch during
+// a stream capture may have no work. Other launches need this limit only for work that CUPTI never reports.
+constexpr std::size_t kMostLaunches = 1 << 17;
 constexpr std::uint64_t kLongestWork = 3600 * kSecondNs, kLongestBesideCapture = 60 * kSecondNs;
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
 constexpr std::size_t kMostSeen = 8;        // names in a note
@@ -74,7 +74,7 @@ Triggers::Triggers(const std::vector<Condition>& conditions, std::uint64_t limit
 
 // ---- ranges ----
 
-// The triggers that name a range. `key` is its domain and name, whose ids the capture never uses for other strings.
+// The triggers that name a range. `key` has the ids of its domain and name; the capture never uses these ids for other strings.
 const std::vector<std::uint32_t>& Triggers::named_by(std::uint64_t key, std::string_view domain, std::string_view name) {
   if (const auto it = by_name_.find(key); it != by_name_.end()) return it->second;
   if (by_name_.size() >= kMostNames) by_name_.clear();
@@ -110,7 +110,7 @@ void Triggers::look_at(const rows::NvtxRanges& row, bool open, std::string_view 
       if (took > limit) about = ", the median is " + duration(durations.median());
       if (!open) durations.add(took);
     }
-    // Wait longer for an open range: a dump after its end is better.
+    // Wait longer for an open range, because a dump after its end is better.
     const std::uint64_t patience = open ? patience_ : 0;
     if (took < patience || took - patience <= limit || std::ranges::find(fired, i) != fired.end()) continue;
     fire(trigger, row.end, row.thread, std::string(name) + (open ? " has not ended after " : " took ") + duration(took) + about);
@@ -138,14 +138,14 @@ void Triggers::end_launch(std::uint32_t correlation) {
 
 void Triggers::lose_work(std::uint64_t time) {
   gaps_from_ = std::max(gaps_from_, time);
-  launches_.clear();  // their work may be what was lost
+  launches_.clear();  // the records of their work may be lost
 }
 
 void Triggers::add_work(std::uint32_t number, std::uint64_t start, std::uint64_t end) {
   Device& device = devices_[number];
   auto& busy = device.busy;
   if (end < device.evaluated) return;
-  // Work joins other work when the gap between them does not matter.
+  // Work is merged with other work when the gap between them does not matter.
   auto it = busy.upper_bound(start);
   if (it != busy.begin() && start <= std::prev(it)->second + shortest_gap_) {
     it = std::prev(it);
@@ -156,7 +156,7 @@ void Triggers::add_work(std::uint32_t number, std::uint64_t start, std::uint64_t
   for (auto next = std::next(it); next != busy.end() && next->first <= it->second + shortest_gap_; next = busy.erase(next))
     it->second = std::max(it->second, next->second);
   if (busy.size() <= kMostGaps) return;
-  // There are too many gaps: give up the first one.
+  // Drops the first gap when there are too many.
   const auto second = std::next(busy.begin());
   busy.begin()->second = std::max(busy.begin()->second, second->second);
   busy.erase(second);
@@ -167,7 +167,7 @@ void Triggers::end_gap(std::uint32_t number, Device& device, std::uint64_t now) 
   const std::uint64_t begin = device.busy.begin()->second;
   device.busy.erase(device.busy.begin());
   const std::uint64_t end = device.evaluated = device.busy.begin()->first;
-  const bool dropped = kept_ != 0 && now > end + kept_;  // a dump would not contain it
+  const bool dropped = kept_ != 0 && now > end + kept_;  // a dump would not contain this gap
   if (begin < gaps_from_ || dropped) return;
   for (Trigger& trigger : triggers_)
     if (trigger.condition.kind == Condition::Kind::idle && end - begin > trigger.condition.limit)
@@ -206,7 +206,7 @@ void Triggers::apply_changes(std::uint64_t until) {
   }
 }
 
-// The time of the first launch whose work may be running at `now`. Forgets launches before it.
+// The time of the first launch with work that may be running at `now`. Forgets earlier launches.
 std::uint64_t Triggers::running_since(std::uint64_t now, const Captures& captures) {
   for (; !launches_.empty(); launches_.erase(launches_.begin())) {
     const std::uint64_t time = launches_.begin()->second;

@@ -1,7 +1,7 @@
-// Decides when a recording of the newest rows writes a dump by itself. Writer thread only.
+// Decides when a recording of the newest rows writes a dump without a request. Writer thread only.
 //
-// The decoders report ranges, GPU work and changes of memory. The writer asks whether a dump is due and starts it. All times are
-// those of events, so the class has no clock. Its memory does not depend on the number of events.
+// The decoders report ranges, GPU work and changes of memory. The writer asks whether a dump is due and starts it. All times come
+// from events, so the class has no clock. Its memory does not depend on the number of events.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace cutrace {
 // The median of the last values.
 class RecentMedian {
  public:
-  static constexpr std::size_t kLeast = 10;  // the median of fewer values says little
+  static constexpr std::size_t kLeast = 10;  // the median of fewer values is unreliable
 
   void add(std::uint64_t value);
   // Undefined without values.
@@ -34,7 +34,7 @@ class RecentMedian {
   std::size_t size() const { return sorted_.size(); }
 
  private:
-  static constexpr std::size_t kMost = 101;  // odd, so that one of them is the median
+  static constexpr std::size_t kMost = 101;  // odd, so that the median is one of the values
   std::array<std::uint64_t, kMost> recent_{};
   std::size_t next_ = 0;
   std::vector<std::uint64_t> sorted_;
@@ -42,8 +42,8 @@ class RecentMedian {
 
 class Triggers final : public Watcher {
  public:
-  // Each condition has at most `limit` dumps, which are at least `pause` nanoseconds apart. The recording keeps `kept`
-  // nanoseconds; 0 if that depends on the size of the rows.
+  // Each condition gets at most `limit` dumps, at least `pause` nanoseconds apart. The recording keeps `kept` nanoseconds; 0 if
+  // the kept time depends on the size of the rows.
   Triggers(const std::vector<Condition>& conditions, std::uint64_t limit, std::uint64_t pause, std::uint64_t kept);
 
   bool watches_ranges() const override { return watches_ranges_; }
@@ -59,12 +59,12 @@ class Triggers final : public Watcher {
   }
   void memory_changed(std::uint32_t device, std::uint64_t time, std::int64_t bytes) override;
   void lose_work(std::uint64_t time) override;
-  // When the program captured streams into graphs, see StreamCaptures::times(): launches then may have no work.
+  // The times of stream captures (see StreamCaptures::times()), because launches may have no work then.
   using Captures = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
-  // All records of what started and ended before `until` have been reported. Evaluates memory before it. Also evaluates idle times
-  // before it that are at least a delay ago, if the work of all earlier launches has been reported.
+  // All records of events that started and ended before `until` were reported. Evaluates memory before `until`. Also evaluates
+  // idle times before `until` and at least a delay ago, if the work of all earlier launches was reported.
   void settle(std::uint64_t until, std::uint64_t now, const Captures& captures = {});
-  // The recording ends: evaluates everything, and makes a wanted dump due.
+  // At the end of the recording: evaluates all events, and makes a wanted dump due.
   void finish(std::uint64_t now, const Captures& captures = {});
 
   // A moment that is the reason of a dump.
@@ -74,18 +74,18 @@ class Triggers final : public Watcher {
     std::string text;
   };
   std::vector<Mark> take_marks() { return std::exchange(marks_, {}); }
-  // The time of the first moment for which a dump is wanted, else 0.
+  // The time of the first moment that needs a dump, else 0.
   std::uint64_t moment() const { return wanted_.empty() ? 0 : moment_; }
-  // Whether a dump is wanted and what must follow its moments is recorded: a quarter of the kept time, five seconds at most. A
-  // slow range also waits for its next range, for half of the kept time at most.
+  // Whether a dump is wanted and the time after its moments is recorded. This time is a quarter of the kept time, five seconds at
+  // most. A slow range also waits for the next range, for half of the kept time at most.
   bool due(std::uint64_t now) const;
-  // Returns the reasons of the dump that is due. Until end_dump() no other dump is due.
+  // Returns the reasons of the due dump. No other dump is due until end_dump().
   std::vector<std::string> begin_dump();
-  // A dump that was not written does not count towards the limit, but its pause applies.
+  // A failed dump does not count towards the limit, but its pause applies.
   void end_dump(bool written);
 
-  // Sentences about conditions that could not become true, and moments without a dump. `of_names`: also about names that no
-  // range had.
+  // Sentences about conditions that could not become true, and about moments without a dump. `of_names`: also about names without
+  // a range.
   std::vector<std::string> notes(bool of_names) const;
   // The number of kept values, for tests.
   std::size_t entries() const;
@@ -97,7 +97,7 @@ class Triggers final : public Watcher {
     RecentMedian durations;
     State state = State::ready;
     bool matched = false;      // a range has had the name
-    bool followed = false;     // the next range has ended since, or none is waited for
+    bool followed = false;     // the next range has ended, or the trigger does not wait for one
     std::uint64_t moment = 0;  // of the last firing
     std::uint64_t pause_until = 0;
     std::uint64_t dumps = 0;
@@ -106,15 +106,16 @@ class Triggers final : public Watcher {
     std::string reason;
   };
   struct Device {
-    std::map<std::uint64_t, std::uint64_t> busy;  // end by start; only gaps that matter are between them
-    std::uint64_t evaluated = 0;                  // up to here
+    // the end of each busy interval by its start; only gaps that matter separate them
+    std::map<std::uint64_t, std::uint64_t> busy;
+    std::uint64_t evaluated = 0;                  // the end of the evaluated time
     std::int64_t memory = 0;
   };
   struct Change {
     std::uint64_t time;
     std::uint32_t device;
     std::int64_t bytes;
-    bool operator<(const Change& other) const { return time > other.time; }  // the earliest is the top of the heap
+    bool operator<(const Change& other) const { return time > other.time; }  // the top of the heap is the earliest
   };
 
   const std::vector<std::uint32_t>& named_by(std::uint64_t key, std::string_view domain, std::string_view name);
@@ -138,8 +139,8 @@ class Triggers final : public Watcher {
   bool seen_more_ = false;
   std::map<std::uint32_t, Device> devices_;
   std::map<std::uint32_t, std::uint64_t> launches_;  // times of launches without work yet, by correlation id
-  bool gaps_left_ = false;          // at the end, because of `launches_`
-  // Work without a launch yet, because buffers come in any order: the older and the newer half.
+  bool gaps_left_ = false;          // the end left gaps unevaluated, because of `launches_`
+  // Ids of work that came before its launch, because buffers come in any order: the older and the newer half.
   std::array<std::unordered_set<std::uint32_t, SeededHash>, 2> ended_;
   std::vector<Change> changes_;     // a heap
   std::vector<Trigger*> wanted_;

@@ -1,8 +1,8 @@
-// Windows: the parts of a program that a recording keeps, each in a file of its own (Options::capture_range).
+// Windows: the parts of a program that a recording keeps, with one file for each window (Options::capture_range).
 //
-// A thread of the program opens and closes a window. The kinds of CUPTI are enabled in between, but records alone do not show what
-// belongs to the window: other threads go on meanwhile, and work of the GPU is reported later. So the writer asks for each row
-// whether the window has it.
+// A thread of the program opens and closes a window. The kinds of CUPTI are enabled in between. Records alone do not show which
+// rows belong to the window, because other threads continue meanwhile, and GPU work is reported later. So the writer checks each
+// row against the window.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,10 @@
 
 namespace cutrace {
 
-// A moment of the program. CUPTI numbers the calls of all threads in their order, and work has the number of its call.
+// A moment of the program. CUPTI numbers the calls of all threads in order, and work has the number of its call.
 struct Moment {
   std::uint64_t time = 0;
-  std::uint32_t correlation = 0;  // of a call at this moment; 0: not known
+  std::uint32_t correlation = 0;  // number of a call at this moment; 0: unknown
 };
 
 // Whether call `a` was after call `b`. The numbers start again after 2^32 calls.
@@ -28,11 +28,11 @@ inline bool is_later_call(std::uint32_t a, std::uint32_t b) { return static_cast
 struct CaptureWindow {
   std::uint64_t number = 0;  // from 1; 0 before the first
   Moment begin;
-  Moment end;  // its time is 0 while the window is open
+  Moment end;  // the time of an open window's end is 0
 
   bool is_open() const { return number != 0 && end.time == 0; }
 
-  // Work of the GPU belongs to the window in which it was launched, other rows to that of their start.
+  // GPU work belongs to the window of its launch. Other rows belong to the window of their start.
   bool has(const RowFilter::Facts& row) const {
     if (number == 0) return false;
     const bool too_early = row.call != 0 && begin.correlation != 0 ? !is_later_call(row.call, begin.correlation)
@@ -64,11 +64,11 @@ struct CaptureWindow {
   }
 };
 
-// The latest window. It is opened and closed on any thread, and the writer reads it.
+// The latest window. Any thread may open and close it, and the writer reads it.
 class LatestWindow final : public RowFilter {
  public:
-  // `begin()` returns the moment, or none when there is to be no window. The writer waits for it. Meanwhile it reads nothing that
-  // could belong to the window.
+  // `begin()` returns the start, or nullopt for no window. The writer waits meanwhile, so it reads no row that could belong to
+  // the window.
   template <typename Begin>
   bool open(Begin&& begin) {
     const WindowChange change(*this);
@@ -77,12 +77,12 @@ class LatestWindow final : public RowFilter {
     window_ = {window_.number + 1, *moment, {}};
     return true;
   }
-  // Does nothing when no window is open. A moment without a time means now.
+  // Does nothing when no window is open. A moment with the time 0 means now.
   void close(Moment end) {
     const WindowChange change(*this);
     if (!window_.is_open()) return;
     if (end.time == 0) end.time = now_ns();
-    // The start of a window waits for CUPTI. It can be later than an end that did not wait as long.
+    // The start of a window waits for CUPTI, so it can be later than an end that waited less.
     end.time = std::max(end.time, window_.begin.time);
     window_.end = end;
   }
@@ -92,7 +92,7 @@ class LatestWindow final : public RowFilter {
     return window_.is_open();
   }
 
-  // Writer thread, like all below. The writer never reads what happened after the end of a window before it knows that end.
+  // Writer thread, like all functions below. The writer knows the end of a window before it reads later rows.
   const CaptureWindow& get() {
     if (version_.load(std::memory_order_acquire) != seen_) {
       const std::lock_guard lock(mutex_);
@@ -101,7 +101,7 @@ class LatestWindow final : public RowFilter {
     }
     return copy_;
   }
-  // The file has all rows of the window. Nothing is kept until the next one.
+  // The file has all rows of the window. All rows are skipped until the next window.
   void complete() { completed_ = get().number; }
 
   bool keeps_nothing() override { return get().number == completed_; }
@@ -112,7 +112,7 @@ class LatestWindow final : public RowFilter {
   std::uint64_t begin() override { return get().begin.time; }
 
  private:
-  // The version is odd while the window changes: get() then waits for the lock.
+  // The version is odd while the window changes, and get() then waits for the lock.
   struct WindowChange {
     explicit WindowChange(LatestWindow& window) : latest(window), lock(window.mutex_) { latest.version_.fetch_add(1); }
     ~WindowChange() { latest.version_.fetch_add(1); }
@@ -123,7 +123,7 @@ class LatestWindow final : public RowFilter {
   std::mutex mutex_;
   std::atomic<std::uint32_t> version_{0};
   CaptureWindow window_;  // under mutex_
-  std::uint32_t seen_ = 0;  // writer only, like copy_
+  std::uint32_t seen_ = 0;  // writer thread only, like copy_
   CaptureWindow copy_;
   std::uint64_t completed_ = 0;  // the number of the latest window whose file is complete; writer only
 };

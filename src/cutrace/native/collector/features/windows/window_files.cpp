@@ -29,7 +29,7 @@ bool WindowFiles::open(const std::function<std::uint32_t()>& call_number) {
   const auto given_up = std::make_shared<std::atomic<bool>>(false);
   const auto begin = [this, given_up, call_number]() -> std::optional<Moment> {
     if (given_up->load() || !recording_.running()) return std::nullopt;
-    // The time first, so that no call has a later number and an earlier time.
+    // Reads the time first, so that no call has a later number and an earlier time.
     Moment moment{now_ns()};
     moment.correlation = call_number();
     return moment;
@@ -55,7 +55,7 @@ void WindowFiles::close(Moment end, void* context, bool last) {
   window_.close(end);
   const auto complete = [this, last](std::string& error) { return this->complete(last, error); };
   std::string error;
-  // If the program does not wait that long, the file is complete later, at the latest when the recording ends.
+  // After this time the program continues. The file is complete later, at the latest when the recording ends.
   recording_.carry_out([this, context] { suspend(context); }, complete, "cut after a capture range", error, true);
 }
 
@@ -88,7 +88,7 @@ void WindowFiles::enable(bool before_cuda) {
 
 void WindowFiles::suspend(void* context) {
   recording_.wait_for_attach();
-  // At exit CuptiSource::detach() ends the work of the window: see there.
+  // At exit, CuptiSource::detach() ends the work of the window.
   if (!writer_.uses_cupti() || recording_.is_exiting() || !enabled_.exchange(false)) return;
   if (!source_.suspend(options_.synchronize, context)) unfinished_work_.store(true);
 }
@@ -99,7 +99,7 @@ void WindowFiles::before_write() {
   if (described_ != window_.get().number) describe(0);
 }
 
-// Writes into the file which time it covers. `read`: when all records of the window were read, 0 for not yet.
+// Writes the covered time into the file. `read`: the time when all records of the window were read, 0 before that.
 void WindowFiles::describe(std::uint64_t read) {
   const CaptureWindow& window = window_.get();
   if (std::exchange(described_, window.number) != window.number) writer_.write_clocks(now_ns());

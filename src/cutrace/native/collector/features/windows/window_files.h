@@ -16,7 +16,7 @@ namespace cutrace {
 
 class WindowFiles final : public FileKeeper {
  public:
-  // `never_opened()` gives the note of a recording without a window, "" for none.
+  // `never_opened()` returns the note of a recording without a window, "" for none.
   WindowFiles(const KeeperContext& context, std::function<std::string()> never_opened)
       : options_(context.options),
         recording_(context.recording),
@@ -25,9 +25,9 @@ class WindowFiles final : public FileKeeper {
         notes_(context.notes),
         never_opened_(std::move(never_opened)) {}
 
-  // Any thread, one window after the other. open() returns when everything in the window will be recorded, and close() when
-  // the window has a complete file, both after patience_ms at the latest. open() calls `call_number` on the flusher, for the
-  // number of a call that is made now, 0 when there is none. It returns false when there is no window.
+  // Any thread, one window after the other. open() returns when recording works, and close() when the window has a complete file,
+  // both after patience_ms at the latest. open() calls `call_number` on the flusher. That function returns the number of a call
+  // that is made now, or 0. open() returns false when there is no window.
   bool open(const std::function<std::uint32_t()>& call_number);
   // `context`: a context to wait for, besides the devices' primary contexts. `last`: no window follows.
   void close(Moment end, void* context, bool last);
@@ -59,7 +59,7 @@ class WindowFiles final : public FileKeeper {
   LatestWindow window_;
   std::uint64_t described_ = 0;               // the number of the window that the file describes; writer only
   std::atomic<bool> enabled_{false};          // the kinds of CUPTI are enabled
-  std::atomic<bool> unfinished_work_{false};  // the GPU was not waited for at the end of the window
+  std::atomic<bool> unfinished_work_{false};  // nobody waited for the GPU at the end of the window
 
   std::mutex mutex_;
   std::condition_variable closed_;

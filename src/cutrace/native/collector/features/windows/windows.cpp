@@ -29,12 +29,12 @@ Watched watched_call(std::string_view name) {
   return name == "cuDriverGetVersion" ? Watched::probe : Watched::none;
 }
 
-// Whether this thread is in a profiler call of the runtime, which makes the driver's call of the same name.
+// Whether this thread is in a profiler call of the runtime. That call makes the driver's call with the same name.
 thread_local bool in_runtime_call = false;
-// Where the probe that this thread makes stores its number; null while it makes none.
+// Where a probe of this thread stores its number; null without a probe.
 thread_local std::uint32_t* probed = nullptr;
 
-// The number of a call that this thread makes now, 0 when CUPTI does not report it.
+// Makes a call on this thread and returns its number, 0 when CUPTI does not report the call.
 std::uint32_t number_of_new_call() {
   std::uint32_t number = 0;
   probed = &number;
@@ -94,8 +94,7 @@ class CaptureRange {
   bool uses_cupti() const { return uses_cupti_.load(); }
   void use_cupti() { uses_cupti_.store(true); }
 
-  // The note of a recording without a window. Processes that use neither CUDA nor NVTX, such as helpers of the program, have
-  // none.
+  // The note of a recording without a window. Processes without CUDA and NVTX, such as helpers of the program, get no note.
   std::string never_opened() const;
 
   // A recording starts.
@@ -106,10 +105,10 @@ class CaptureRange {
     uses_cupti_.store(false);
     names_.forget();
   }
-  // `key` is that of an NVTX range, 0 for a call, whose number is `call`. While a window is open, this does nothing; while
-  // another thread opens one, this waits, so that later work of the thread is inside.
+  // `key` is the key of an NVTX range, or 0 for the call with the number `call`. Does nothing while a window is open. Waits while
+  // another thread opens a window, so that later work of this thread is inside.
   void open(std::uint64_t key, std::uint32_t call);
-  // Closes the window that open() has opened for this key.
+  // Closes the window if open() has opened it for this key.
   void close(std::uint64_t key, Moment end, void* context);
   bool is_open_for(std::uint64_t key) const { return open_.load(std::memory_order_acquire) && key_.load() == key; }
   // Whether the number of windows is reached. Once true, it stays true.
@@ -121,7 +120,7 @@ class CaptureRange {
   }
 
   const std::string range_;
-  const std::uint64_t most_;  // windows, 0 for no limit
+  const std::uint64_t most_;  // limit on the number of windows, 0 for no limit
   RangeNames names_;
   std::atomic<bool> uses_cupti_{false};
   std::mutex mutex_;  // held while a window is opened or closed, for patience_ms at most
@@ -230,7 +229,7 @@ void Windows::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, cons
   CaptureRange* const range = range_.load();
   if (range == nullptr) return;
   try {
-    // What happens during the calls is outside of the window. Their threads hold no lock of the driver at these moments.
+    // The duration of the calls is outside of the window. At these moments their threads hold no lock of the driver.
     if (call->what == Watched::start && !enters) range->open(0, callback.correlationId);
     if (call->what == Watched::stop && enters) range->close(0, {0, callback.correlationId}, callback.context);
   } catch (const std::exception&) {  // no memory
