@@ -189,7 +189,9 @@ def test_the_same_rank_twice_at_one_time_is_no_restart(tmp_path):
     paths = [rank_file(tmp_path / f"{name}.bin", rank, WORLD_SIZE="2") for name, rank in (("a", 0), ("b", 0), ("c", 1))]
     result = batch(paths, tmp_path / "out", "pace", name="gemm")
     (sentence,) = result.missing
-    assert sentence.startswith("rank 0 is in several recordings, of the same or an unknown time: if these are several")
+    assert sentence.startswith(
+        "rank 0 is in several recordings, with equal times or without times: give each job a folder"
+    )
     assert sorted(result.reports[0].arrow()["rank"].to_pylist()) == ["rank 0 (a.bin)", "rank 0 (b.bin)", "rank 1"]
 
 

@@ -94,9 +94,7 @@ def test_communication_that_is_not_hidden_is_named(tmp_path):
     paths = [steps(tmp_path / f"{n}.bin", n, nccl=MS + n * 100 if n != 2 else 3 * MS) for n in range(6)]
     result = batch(tmp_path, "overlap", paths)
     (sentence,) = result.sentences
-    assert sentence.startswith(
-        "rank 2 GPU 0: communication that no computation hides, with the waits in it, takes 3.00 "
-    )
+    assert sentence.startswith("rank 2 GPU 0: communication outside of computation, with waits, takes 3.00 ")
     row = result.reports[0].arrow().to_pylist()[2]
     assert (row["communication_ns"], row["hidden"], row["exposed_ns"]) == (30 * MS, 0.0, 30 * MS)
 

@@ -22,7 +22,7 @@ from ...trace.arrow import package
 
 #: The verbs that become tools, where they are installed.
 VERBS = ("info", "stats", "diff", "sql", "why")
-#: The most rows of a table, unless a call sets ``limit``.
+#: The largest number of rows of a table, unless a call sets ``limit``.
 ROWS = 100
 
 # Parameters that tools lack: the server sets them, or they name files to write.
@@ -100,7 +100,7 @@ def answer(name: str, arguments: Mapping[str, Any]) -> tuple[bool, list[str]]:
 
 
 def _commands() -> dict[str, click.Command]:
-    """The commands of the installed verbs: some verbs are of extras."""
+    """The commands of the verbs, without verbs of extras that are not installed."""
     context = click.Context(cli)
     found = {name: cli.get_command(context, name) for name in VERBS}
     return {name: command for name, command in found.items() if command is not None}

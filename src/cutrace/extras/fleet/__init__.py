@@ -1,6 +1,7 @@
 """Traces of many ranks or runs: merged on one timeline, or summarised in reports.
 
-A report has a mapper, which makes a small partial result of each file, and a reducer, which combines these.
+A report has a mapper, which makes a small partial result of each file, and a reducer, which combines the partial
+results.
 """
 
 from __future__ import annotations

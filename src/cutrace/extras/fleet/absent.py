@@ -38,7 +38,7 @@ def absences(parts: Sequence[Part]) -> list[str]:
 @dataclass
 class _Job:
     """The parts of a job by rank, the numbers of ranks that its files state, and the ranks with GPU work. ``untold`` is
-    True if a file does not state its rank."""
+    True if a file states no rank."""
 
     ranks: dict[int, list[Part]] = field(default_factory=dict)
     sizes: set[int] = field(default_factory=set)
@@ -53,7 +53,7 @@ class _Job:
             self.working.add(part.rank)
 
     def sentences(self) -> Iterator[str]:
-        # Files that state different numbers of ranks are of several jobs.
+        # Files that state different numbers of ranks belong to several jobs.
         if len(self.sizes) == 1:
             (size,) = self.sizes
             absent = set(range(size)) - self.ranks.keys()
@@ -77,11 +77,11 @@ class _Job:
         for count, ranks in sorted(again.items()):
             what = f"in {count} consecutive recordings, as after a restart: all are counted"
             yield from _say(ranks, "", what)
-        what = "in several recordings, of the same or an unknown time: if these are several jobs, give each a folder"
+        what = "in several recordings, with equal times or without times: give each job a folder, if there are several"
         yield from _say(mixed, "", what)
 
     def _partly_there(self) -> Iterator[str]:
-        """Yield sentences on ranks whose GPU work ended before that of the others, or started after it."""
+        """Yield sentences on ranks that ended their GPU work before the others, or started it after them."""
         labels = []
         ends = []
         for rank, parts in sorted(self.ranks.items()):
@@ -97,7 +97,7 @@ class _Job:
         begin = first.min()
         whole = int(last.max() - begin)
         stays = _Stays(labels, last - first, whole)
-        # apart() compares with a share of the median, which must not be near 0: `whole` is added to all times.
+        # apart() compares with a share of the median, so `whole` is added to all times to keep the median away from 0.
         for who, apart in stays.apart(last - begin + whole, low=True):
             yield f"{who} ended {format_duration(apart)} before the others"
         for who, apart in stays.apart(first - begin + whole, low=False):
@@ -116,15 +116,15 @@ class _Job:
 
 @dataclass
 class _Stays:
-    """Labels and hosts of ranks, how long (ns) each rank had GPU work, and the length of the job (ns)."""
+    """Labels and hosts of ranks, the time (ns) that each rank had GPU work, and the length of the job (ns)."""
 
     labels: list[tuple[str, str]]
     length: np.ndarray
     whole: int
 
     def apart(self, times: np.ndarray, *, low: bool) -> Iterator[tuple[str, int]]:
-        """Yield the ranks whose time stands out, and how far (ns) it is from that of the others. Ranks that worked as
-        long as the others are omitted: their clock is wrong, or they were recorded at another time."""
+        """Yield the ranks with a time that stands out, and its distance (ns) from the time of the others. Ranks that
+        worked as long as the others are omitted, because their clock is wrong or they were recorded at another time."""
         values = []
         for (label, host), time in zip(self.labels, times.tolist(), strict=True):
             values.append(Measured(label, host, "", time))
@@ -145,7 +145,7 @@ def _say(
     whole: str,
     what: str,
 ) -> Iterator[str]:
-    """Yield a sentence that says ``what`` of ranks, if there are any."""
+    """Yield a sentence that states ``what`` about the ranks; nothing without ranks."""
     if not ranks:
         return
     names = list(map(str, sorted(ranks)))

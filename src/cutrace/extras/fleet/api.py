@@ -26,9 +26,9 @@ NOTHING_MISSING = "Nothing is known to be missing."
 
 @dataclass(frozen=True)
 class Batch:
-    """Reports over many traces. ``reports`` are their tables, ``sentences`` say what stands out, and ``files`` holds
-    the outcome of each file. ``missing`` has sentences about what the files lack; it is empty if nothing is known to be
-    missing. Printing a batch shows its tables."""
+    """Reports over many traces. ``reports`` are their tables, ``sentences`` describe outliers and other findings, and
+    ``files`` holds the outcome of each file. ``missing`` has sentences about missing data in the files; it is empty if
+    no data are known to be missing. Printing a batch shows its tables."""
 
     reports: list[Report]
     sentences: list[str]
@@ -147,7 +147,7 @@ def batch(
 
 
 def _about(files: int, missing: Sequence[str]) -> str:
-    """What a page says about its files: what they lack."""
+    """The sentence of a page about its files and their missing data."""
     if missing:
         return "; ".join(missing)
     return f"{count_of(files, 'file')}. {NOTHING_MISSING}"

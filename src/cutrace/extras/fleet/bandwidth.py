@@ -1,4 +1,4 @@
-"""Bus bandwidth of collectives, and periods in which transfers took long.
+"""Bus bandwidth of collectives, and periods of slow transfers.
 
 The bus bandwidth is defined as in nccl-tests: the bytes that each rank has to send and receive at least, divided by the
 time of the transfer.
@@ -14,19 +14,20 @@ import numpy as np
 
 # A slow call takes at least this many times as long as usual.
 _SLOW = 2.0
-# The logarithm of its time is this many standard deviations above the median. The median absolute deviation estimates
-# the standard deviation.
+# The logarithm of the time of a slow call is this many standard deviations above the median. The median absolute
+# deviation estimates the standard deviation.
 _DEVIATIONS = 6.0
-# The fewest calls of one name and size that have a usual time of their own. Other calls use that of their name.
+# The smallest number of calls of one name and size with a separate usual time. Other calls use the usual time of their
+# name.
 _FEWEST = 8
-# The fewest slow calls of a slow period.
+# The smallest number of slow calls in a slow period.
 _FEWEST_SLOW = 5
-# A slow period has at most one other call for this many slow ones.
+# A slow period has at most one other call for this many slow calls.
 _OTHER = 4
 # A slow period lasts at least this long (ns), or this share of the recording.
 _LONG_NS = 1_000_000_000
 _LONG = 0.01
-# The probability that a recording has such a period by chance is at most this.
+# The largest probability that a recording has such a period by chance.
 _CHANCE = 1e-6
 _SECOND = 1_000_000_000
 
@@ -37,7 +38,7 @@ def bus_bytes(kinds: np.ndarray, size: np.ndarray, ranks: int) -> np.ndarray:
     others = ranks - 1
     factors = {
         "all-reduce": 2 * others / max(ranks, 1),
-        # The size is the part of one rank: what it sends, or what it receives.
+        # The size is the part that one rank sends or receives.
         "all-gather": float(others),
         "reduce-scatter": float(others),
         "all-to-all": float(others),
@@ -55,7 +56,7 @@ def bus_bytes(kinds: np.ndarray, size: np.ndarray, ranks: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SlowTime:
-    """A period (ns on the wall clock) in which transfers took ``ratio`` times as long as usual. ``groups`` are the
+    """A period (ns on the wall clock) with transfers that took ``ratio`` times as long as usual. ``groups`` are the
     indices of the groups with these transfers, and ``calls`` is the number of slow calls."""
 
     start: int
@@ -88,8 +89,8 @@ def slow_times(
     slow: np.ndarray,
     span: int,
 ) -> list[SlowTime]:
-    """The periods in which the transfers of a group took long. ``start`` and ``end`` are those of its transfers (ns,
-    ascending), ``slow`` is the result of :func:`slowness`, and ``span`` is the length of the recording (ns)."""
+    """The periods of slow transfers of a group. ``start`` and ``end`` are the times of its transfers (ns, ascending),
+    ``slow`` is the result of :func:`slowness`, and ``span`` is the length of the recording (ns)."""
     away = np.abs(slow - np.median(slow))
     deviation = 1.4826 * np.median(away)
     is_slow = slow > max(np.log(_SLOW), _DEVIATIONS * deviation)

@@ -1,7 +1,7 @@
 """Clock errors and call numbers, from calls that all ranks of a group end together.
 
-Ranks of one boot share a clock. So a clock has one error for all its ranks, computed over all groups that it shares
-with other clocks.
+Ranks of one boot share a clock. So a clock has one error for all its ranks. The error is computed over all groups that
+contain several clocks.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import numpy as np
 from ...importers.base import FILE_BOOT
 from .model import Part
 
-#: Ranks with right clocks may see the end of a call this far (ns) apart. Work that overlaps may seem this far apart,
-#: too.
+#: The largest difference (ns) between the ends of a call on ranks with right clocks, and the largest gap between work
+#: that overlaps.
 TOLERANCE_NS = 20_000
 # Intervals between ends are the same if they differ by this share of their length.
 _SHARE = 0.02
 # With fewer calls, the intervals do not identify a call.
 _FEWEST = 4
-# The most intervals that are compared to find a shift.
+# The largest number of intervals that are compared to find a shift.
 _COMPARED = 1 << 22
-# Twice the ends of one clock, and half of the ends of the other, that are compared to find an offset.
+# offset_of() compares half as many ends of one clock, and twice as many ends of the other.
 _LONGEST = 1 << 11
 
 
 def clock_ids(parts: Sequence[Part]) -> np.ndarray:
-    """The number of the clock of each part. Parts of one boot share a clock, and so do parts of one host whose boot is
-    unknown. An imported file names a boot of its own, but its clock is that of its host."""
+    """The number of the clock of each part. Parts of one boot share a clock, and so do parts of one host without a
+    known boot. An imported file has a separate boot id, but uses the clock of its host."""
     numbers: dict[tuple[str, str], int] = {}
     ids = []
     for index, part in enumerate(parts):
@@ -62,8 +62,8 @@ def median(values: np.ndarray, axis: int) -> np.ndarray:
 @dataclass(frozen=True)
 class Sample:
     """Some calls of a group. ``times`` (ns, NaN where unknown) has three layers: starts since a base, ends since the
-    base, and the time of the rank before the call (:meth:`.rank_calls.RankCalls.times`). Its rows are the ranks, whose
-    parts are ``members``; its columns are the calls. ``together`` is a mask of the calls that all ranks end
+    base, and the time of the rank before the call (:meth:`.rank_calls.RankCalls.times`). Its rows are the ranks with
+    the parts ``members``, and its columns are the calls. ``together`` is a mask of the calls that all ranks end
     together."""
 
     members: list[int]
@@ -83,7 +83,7 @@ class Sample:
         return times
 
     def misfits(self, ahead: np.ndarray) -> np.ndarray:
-        """For each member, the share of its calls that do not overlap with those of most others."""
+        """For each member, the share of its calls that do not overlap with the calls of most other members."""
         starts, ends = self.on_one_clock(ahead)[..., self.together]
         if not ends.shape[1]:
             return np.zeros(len(ends))
@@ -104,8 +104,8 @@ class Sample:
         return float((latest > earliest + TOLERANCE_NS).mean())
 
     def lateness(self, ahead: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """How much later (ns) than the median each member comes to each call, and how much of this it causes itself.
-        Time that it spent in the previous call or in other communication is not its own."""
+        """The lateness (ns) of each member at each call, compared with the median, and the part that the member causes
+        itself. Time in the previous call or in other communication is not caused by the member."""
         starts, _ = self.on_one_clock(ahead)
         late = starts - median(starts, 0)
         own = self.times[2] - median(self.times[2], 0)
@@ -121,10 +121,10 @@ NO_SAMPLE = Sample([], np.zeros((3, 0, 0)), np.zeros(0, bool))
 
 
 def clock_errors(clocks: np.ndarray, samples: Sequence[Sample]) -> np.ndarray:
-    """How far (ns) the clock of each part is ahead of the median of the clocks that it can be compared with; 0 for a
-    clock that no other can be compared with. ``clocks`` has the number of the clock of each part."""
+    """The time (ns) that the clock of each part is ahead of the median of the comparable clocks; 0 for a clock that
+    cannot be compared. ``clocks`` has the number of the clock of each part."""
     count = int(clocks.max(initial=-1)) + 1
-    # Least squares: with these errors, the differences that remain within groups are smallest.
+    # Least squares: these errors minimise the remaining differences within groups.
     matrix = np.zeros((count, count))
     right = np.zeros(count)
     for sample in samples:
@@ -174,8 +174,8 @@ def shift_of(own: np.ndarray, others: np.ndarray, guess: int | None) -> int | No
     """Return the index of a rank's first call among the calls of the others, from the ends (ns) of both. It is negative
     if the rank started first. None if no index fits.
 
-    Intervals between ends are equal on all ranks, whatever their clocks. ``guess`` is how far (ns) the rank's clock is
-    ahead, None if unknown. It decides when the intervals fit several indices.
+    Clock errors do not change the intervals between ends. ``guess`` is the time (ns) that the rank's clock is ahead,
+    None if unknown. It decides when the intervals fit several indices.
     """
     ends = _Ends(own, others)
     missing = len(others) - len(own)
@@ -193,7 +193,7 @@ def shift_of(own: np.ndarray, others: np.ndarray, guess: int | None) -> int | No
     differences = {shift: ends.difference(shift, most) for shift in shifts}
     allowed = 2 * min(differences.values()) + 1
     near = [shift for shift in shifts if differences[shift] <= allowed]
-    # Unless the intervals say otherwise, the shorter list of calls is a part of the longer one.
+    # By default the shorter list of calls is taken as a part of the longer list.
     near = [shift for shift in near if shift in inside] or near
     best = ends.nearest(near, guess)
     if ends.fit(best):
@@ -208,7 +208,7 @@ class _Ends(NamedTuple):
     others: np.ndarray
 
     def common(self, shift: int) -> tuple[np.ndarray, np.ndarray]:
-        """The ends of the calls that both have."""
+        """The ends of the calls in both lists."""
         first = max(-shift, 0)
         others = self.others[shift + first : shift + len(self.own)]
         return self.own[first : first + len(others)], others
@@ -238,8 +238,8 @@ class _Ends(NamedTuple):
 
 
 def offset_of(own: np.ndarray, others: np.ndarray) -> int:
-    """How far (ns) a clock is ahead of another one, from the ends of calls that are mostly common to both: the most
-    frequent difference."""
+    """The time (ns) that a clock is ahead of another clock, from the ends of calls that are mostly common to both. It
+    is the most frequent difference."""
     mine = own[: _LONGEST // 2]
     theirs = others[: _LONGEST * 2]
     every = mine[:, None] - theirs[None, :]

@@ -1,4 +1,4 @@
-"""Collectives across ranks: who arrives last, how long the others wait, and whose clock is wrong.
+"""Collectives across ranks: the last rank to arrive, the waits of the others, and the errors of clocks.
 
 Calls are matched within groups of ranks (:mod:`.matching`). All ranks of a call end it together. This shows the errors
 of their clocks (:mod:`.clocks`), which are then removed.
@@ -46,9 +46,9 @@ from .stragglers import OUTSTANDING, Measured, Outstanding, by_host, robust_scor
 from .time_sums import ascending
 from .timeline import TimeRatios, by_job
 
-# The most rows of the table of calls.
+# The largest number of rows of the table of calls.
 _CALLS = 1000
-# The most lines of the chart of transfers.
+# The largest number of lines of the chart of transfers.
 _LINES = 6
 # The smallest error of a clock (ns) that gets a sentence.
 _CLOCK_NS = 100_000
@@ -57,7 +57,7 @@ _LATE = 0.01
 _FEWEST = 4
 
 _DOCS = COLUMN_DOCS | {
-    "waited": "sum of the waits of all ranks, each from its arrival to that of the last rank",
+    "waited": "sum of the waits of all ranks, each from its arrival to the arrival of the last rank",
     "time": "sum of the times of all ranks in the calls",
     "wait share": "waited / time",
     "calls": "number of calls",
@@ -81,8 +81,8 @@ _NAME_TABLE = BatchTable(
             "ranks": "largest number of ranks in a call",
             "spread": "mean time from the first arrival to the last one",
             "transfer": "mean time from the last arrival to the last end",
-            "most often last": "rank that came last most often",
-            "last share": "fraction of the calls to which it came last",
+            "most often last": "rank that arrived last most often",
+            "last share": "fraction of the calls in which it arrived last",
         },
     ),
     "One row per group of ranks and kernel, the longest waits first.",
@@ -96,17 +96,17 @@ _RANK_TABLE = BatchTable(
         "group: text spare, communicator: text spare",
         _DOCS
         | {
-            "waited": "sum of the waits of the rank, each from its arrival to that of the last rank",
+            "waited": "sum of the waits of the rank, each from its arrival to the arrival of the last rank",
             "time": "sum of the times of the rank in the calls",
-            "last": "number of calls to which it came last",
+            "last": "number of calls in which it arrived last",
             "kept waiting": "sum of the waits of the others in these calls",
-            "late": "mean time from the median arrival to that of the rank; its latest call does not count",
-            "late by itself": "part of late that the rank spent since the call before, outside communication kernels",
-            "clock ahead": "time by which its clock is ahead of that of the median rank, by the ends of calls",
+            "late": "mean time from the median arrival to the arrival of the rank, without its latest arrival",
+            "late by itself": "part of late that the rank spent after the previous call, outside communication kernels",
+            "clock ahead": "time that its clock is ahead of the clock of the median rank, from the ends of calls",
             "clock error": "error of the clock snapshots in its file, if it has any",
         },
     ),
-    "One row per rank and group, those that kept others waiting longest first.",
+    "One row per rank and group, the longest waits of others first.",
 )
 _CALL_TABLE = BatchTable(
     "collective_calls",
@@ -117,9 +117,9 @@ _CALL_TABLE = BatchTable(
         "communicator: text spare, collective: text",
         _DOCS
         | {
-            "last rank": "rank that came last",
+            "last rank": "rank that arrived last",
             "ranks": "number of ranks in the call",
-            "after": "time from the first call of the job to this one",
+            "after": "time from the first call of the job to this call",
             "call": "number of the call in its group, from 1",
             "bytes": "size as NCCL counts it, if it is known",
         },
@@ -139,10 +139,10 @@ _GROUP_TABLE = BatchTable(
 
 
 _NEVER = np.iinfo(np.int64).max
-#: The fields of a call and their values before any rank has made it. Times are ns on one clock: the first and the last
-#: arrival, the last end, and the transfer. ``waits`` and ``time`` are sums over all ranks. ``last`` is the index of the
-#: member that came last, and ``ranks`` the number of ranks that arrived. ``bytes`` is :data:`UNKNOWN` if unknown, and
-#: ``bus``, the bytes on the bus, is NaN if unknown.
+#: The fields of a call and their initial values. Times are ns on one clock: the first and the last arrival, the last
+#: end, and the transfer. ``waits`` and ``time`` are sums over all ranks. ``last`` is the index of the member that came
+#: last, and ``ranks`` the number of ranks that arrived. ``bytes`` is :data:`UNKNOWN` if unknown. ``bus`` is the number
+#: of bytes on the bus, NaN if unknown.
 _NOTHING = {
     "number": 0,
     "earliest": _NEVER,
@@ -200,7 +200,7 @@ def calls(rank: RankTrace, options: BatchOptions, *, on_wall_clock: bool = True)
 
 def _numbers(asked: Records, names: np.ndarray, kernels: Records) -> np.ndarray:
     """The number of each call in its communicator. If the communicator is unknown, calls of the same name are numbered.
-    Transfers between two ranks have numbers of their own."""
+    Transfers between two ranks have separate numbers."""
     known = asked.communicator != ""
     own_names = np.where(known, -1, names)
     apart = asked.kind == POINT_TO_POINT
@@ -268,9 +268,9 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
 @dataclass
 class _Member:
     """A rank in a group. ``index`` is its index in the group, and ``ahead`` is the error of its clock. ``calls`` counts
-    its calls, and ``last`` the calls to which it came last. ``waits`` is the sum of its waits, ``time`` the sum of its
-    calls, and ``caused`` the waits of the others when it came last. ``late`` is its mean lateness, and ``by_itself``
-    the part that it causes itself; NaN if unknown. All times are ns."""
+    its calls, and ``last`` the calls that it joined last. ``waits`` is the sum of its waits, ``time`` the sum of its
+    calls, and ``caused`` the sum of the waits of the others in the calls that it joined last. ``late`` is its mean
+    lateness, and ``by_itself`` the part that it causes itself; NaN if unknown. All times are ns."""
 
     part: Part
     group: _GroupCalls
@@ -306,9 +306,9 @@ class _Member:
 
 @dataclass
 class _GroupCalls:
-    """The calls of a group that any rank recorded: records of :data:`_ARRIVALS`, ascending by number. ``members`` are
-    by index of the part. ``title`` has the ranks, for people, and the communicator. ``place`` names the group in a
-    sentence; it is empty if there is only one group.
+    """The calls of a group that any rank recorded, as records of :data:`_ARRIVALS`, ascending by number. The keys of
+    ``members`` are indices of parts. ``title`` has the ranks, for people, and the communicator. ``place`` names the
+    group in a sentence; it is empty if there is only one group.
 
     :meth:`arrive` is called for each member and finds the last arrivals. Then :meth:`wait` is called for each member,
     and :meth:`end` once.
@@ -355,7 +355,7 @@ class _GroupCalls:
         self.members[part].waits = int(waits.sum())
 
     def end(self) -> None:
-        """Count how often each member came last, and how long the others then waited."""
+        """Count the calls that each member joined last, and the waits of the others in them."""
         calls = self.calls[self.calls.ranks > 0]
         calls.transfer = np.maximum(calls.end - calls.latest, 0)
         size = len(self.members)
@@ -372,15 +372,14 @@ class _GroupCalls:
 
     @property
     def complete(self) -> Records:
-        """The calls that all ranks recorded, so that their last arrival is known. They are in the order of this
-        arrival."""
+        """The calls that all ranks recorded, in the order of their last arrival."""
         size = len(self.members)
         calls = self.calls[(self.calls.ranks == size) & (size > 1)]
         return calls[np.argsort(calls.latest, kind="stable")]
 
 
 def _arrivals(job: Job) -> list[_GroupCalls]:
-    """The calls of each group, with what its ranks did."""
+    """The calls of each group, with the arrivals of its ranks."""
     titles = [
         (job.title(group.members), group.key.communicator) for group in job.groups
     ]
@@ -421,7 +420,7 @@ def _arrivals(job: Job) -> list[_GroupCalls]:
 
 
 def _none(count: int) -> Records:
-    """Records of calls that no rank has made yet."""
+    """Records of calls with initial values."""
     calls: Records = np.recarray(count, _ARRIVALS)
     calls[:] = tuple(_NOTHING.values())
     calls.number = np.arange(count)
@@ -429,8 +428,7 @@ def _none(count: int) -> Records:
 
 
 def _habit(late: np.ndarray) -> float:
-    """The mean without the largest number, because one late call is no habit. It may be the call that sets up
-    connections."""
+    """The mean without the largest number, because a single late call may be the call that sets up connections."""
     known = np.sort(late[~np.isnan(late)])
     if len(known) > _FEWEST:
         known = known[:-1]
@@ -522,8 +520,8 @@ def _longest(groups: Sequence[_GroupCalls], first: int) -> Iterator[Row]:
 
 
 def _late_sentences(groups: Sequence[_GroupCalls]) -> Iterator[str]:
-    """Yield sentences on ranks that come late by themselves. A rank is compared with the ranks of all groups of the
-    same size that make calls of the same names."""
+    """Yield sentences on ranks that cause their own lateness. A rank is compared with the ranks of all groups that have
+    the same size and make calls of the same names."""
     alike: defaultdict[tuple[int, tuple[str, ...]], list[_GroupCalls]] = defaultdict(
         list
     )
@@ -568,7 +566,7 @@ def _late_sentence(who: Outstanding, members: Sequence[_Member], place: str) -> 
 
 
 def _slow_sentences(groups: Sequence[_GroupCalls], first: int) -> Iterator[str]:
-    """Yield sentences on periods in which transfers took long. ``first`` is the start of the first call (ns)."""
+    """Yield sentences on periods of slow transfers. ``first`` is the start of the first call (ns)."""
     span = max(int(group.calls.end.max()) for group in groups) - first
     found = []
     timed = True
@@ -600,7 +598,7 @@ def _slow_sentences(groups: Sequence[_GroupCalls], first: int) -> Iterator[str]:
 
 
 def _clock_sentences(job: Job) -> Iterator[str]:
-    """Yield sentences on clocks whose error stands out. Consecutive ranks of one machine share its clock."""
+    """Yield sentences on clocks with an error that stands out. Consecutive ranks of one machine share its clock."""
     if len(job.parts) < _FEWEST:
         return
     several = len({part.host for part in job.parts}) > 1

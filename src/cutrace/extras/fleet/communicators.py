@@ -25,7 +25,7 @@ from .model import RankCollector, RankTrace, Records
 
 #: A size (bytes) that is unknown.
 UNKNOWN = -1
-#: The kind of a call by the letters of its name. The first match counts.
+#: The kind of a call by the letters of its name. The first match applies.
 _KINDS = {
     "allreduce": "all-reduce",
     "barrier": "all-reduce",
@@ -42,7 +42,7 @@ _KINDS = {
     "reduce": "reduce",
 }
 POINT_TO_POINT = "send-recv"
-#: Kinds of calls that no rank ends before all ranks have started, and that all ranks end together.
+#: Kinds of calls that end on all ranks together, after all ranks have started.
 TOGETHER = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 
 # Ranges of NCCL, and slices of torch.profiler.
@@ -69,8 +69,7 @@ _ITEM_BYTES = {
 
 @lru_cache(4096)
 def kind_of(name: str) -> str:
-    """The kind of call that the name of a kernel, of an NCCL function or of a torch collective stands for; "" if
-    unknown."""
+    """The kind of call, from the name of a kernel, of an NCCL function or of a torch collective; "" if unknown."""
     letters = re.sub("[^a-z]", "", name.lower())
     for part, kind in _KINDS.items():
         if part in letters:
@@ -80,8 +79,8 @@ def kind_of(name: str) -> str:
 
 class Asked(NamedTuple):
     """A call of a thread. ``communicator`` is equal on all ranks of the communicator, and ``ranks`` is their number (0
-    if unknown). ``bytes`` is the size as NCCL counts it: what one rank sends in an all-gather, what it receives in a
-    reduce-scatter, and what it sends to each other rank in an all-to-all."""
+    if unknown). ``bytes`` is the size as NCCL counts it: the bytes that one rank sends in an all-gather, receives in a
+    reduce-scatter, and sends to each other rank in an all-to-all."""
 
     communicator: str
     ranks: int
@@ -114,14 +113,14 @@ NOT_ASKED = Asked(
 
 @dataclass
 class _Window:
-    """A time (ns) in which a thread launches the kernels of some calls."""
+    """A time interval (ns) in which a thread launches the kernels of some calls."""
 
     start: int
     end: int
     calls: list[Asked]
-    #: The indices of the kernels that were launched in this time.
+    #: The indices of the kernels that were launched in this interval.
     kernels: list[int] = field(default_factory=list)
-    #: Whether it launches the calls that the thread made before it.
+    #: Whether it launches the earlier calls of the thread.
     of_earlier: bool = False
 
 
@@ -129,8 +128,8 @@ _Thread = tuple[int, int]
 #: The windows of each thread, by process and thread.
 _Windows = dict[_Thread, list[_Window]]
 
-#: A communication kernel: process, index of the stream, start and end (ns), launch configuration, whether a graph
-#: launched it, and the thread and time (ns) of the launching call, 0 if unknown.
+#: A communication kernel: process, index of the stream, start and end (ns), launch configuration, a flag for launches
+#: by a graph, and the thread and time (ns) of the launching call, 0 if unknown.
 _FIELDS = (
     "process",
     "stream",
@@ -183,7 +182,7 @@ def kernels_of(rank: RankTrace) -> Records:
 
 def asked_of(rank: RankTrace, kernels: Records, kinds: Sequence[str]) -> Records:
     """The call of each kernel as records of :data:`_ASKED`. Unknown calls are :data:`NOT_ASKED`. ``kinds`` has the kind
-    of each kernel, as its name gives it."""
+    of each kernel, from its name."""
     windows = _torch_windows(rank) | _nvtx_windows(rank)
     _launch(windows, kernels)
     asked = [NOT_ASKED] * len(kernels)
@@ -367,7 +366,7 @@ def _torch_bytes(fields: dict[str, Any], kind: str) -> int:
 
 
 def _launch(windows: _Windows, kernels: Records) -> None:
-    """Give each kernel to the innermost window during which its thread launched it."""
+    """Assign each kernel to the innermost window during which its thread launched it."""
     fields = ["process", "thread", "launched"]
     order = np.argsort(kernels.launched, kind="stable")
     calls = kernels[fields][order].tolist()
@@ -391,7 +390,7 @@ def _hand_over(windows: Sequence[_Window]) -> None:
 
 
 class _Streams:
-    """The communicators that are known to use each stream."""
+    """The known communicators of each stream."""
 
     def __init__(self, kernels: Records) -> None:
         self._stream_of = kernels[["process", "stream"]].tolist()
@@ -435,8 +434,8 @@ def _one_communicator(window: _Window) -> Iterator[tuple[int, Asked]]:
 def _several_communicators(
     window: _Window, kinds: Sequence[str], streams: _Streams
 ) -> Iterator[tuple[int, Asked]]:
-    """Yield each kernel of a window with its call, for calls on several communicators. A kernel has no communicator if
-    neither its stream nor its kind identifies it."""
+    """Yield each kernel of a window with its call, for calls on several communicators. A kernel gets no communicator if
+    neither its stream nor its kind identifies one."""
     calls: defaultdict[str, list[Asked]] = defaultdict(list)
     for call in window.calls:
         calls[call.communicator].append(call)

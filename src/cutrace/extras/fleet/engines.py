@@ -1,5 +1,4 @@
-"""Engines: where the files of a batch are mapped. An engine is this process, processes of this machine, Dask, or any
-executor.
+"""Engines, which map the files of a batch. An engine is this process, processes of this machine, Dask, or any executor.
 
 Each engine yields a task, its result (None if each worker that read the file died) and the number of tries.
 """
@@ -48,7 +47,7 @@ WAIT = 30.0
 
 # Tasks that are queued for a worker of this machine in addition to its current one, so that it never waits for work.
 _AHEAD = 2
-# The most tasks that an executor has at a time, because their results stay in the memory of this process.
+# The largest number of tasks that an executor has at a time, because their results stay in the memory of this process.
 _IN_FLIGHT = 4096
 # Seconds between two checks for lost workers, and for finished futures that have no callback.
 _LOOK = 1.0
@@ -56,20 +55,20 @@ _LOOK = 1.0
 # The errors, by module, with which executors report that a task's workers died.
 _KILLED = {"distributed": "KilledWorker", "submitit.core.utils": "UncompletedJobError"}
 
-# What a future of Dask raises when its result does not come in time. Python 3.10 has two such errors.
+# The errors of a Dask future without a result in time. Python 3.10 has two such errors.
 _TIMEOUTS = (TimeoutError, AsyncTimeoutError)
 
 _Done = tuple[Task, Mapped | None, int]
 
 
 class _LostResultError(Exception):
-    """The worker that had the result of a task is gone."""
+    """The worker with the result of a task has died."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """Where files are mapped. ``scheduler`` is the address or the scheduler file of Dask, or a client. ``executor`` is
-    any :class:`concurrent.futures.Executor`; it is used instead of ``mode``. ``wait`` is how long to wait for a worker
+    """The choice of an engine. ``scheduler`` is the address or the scheduler file of Dask, or a client. ``executor`` is
+    any :class:`concurrent.futures.Executor`; it is used instead of ``mode``. ``wait`` is the longest wait for a worker
     (s). ``say`` is called with messages."""
 
     mode: str = "processes"
@@ -135,8 +134,8 @@ class Engine:
             submitted: WeakSet[Any] = WeakSet()
 
             def submit(function: Callable[..., Any], *arguments: Any) -> Any:
-                # When a worker dies, Dask runs its task again, as often as the scheduler is configured to. The client
-                # is used directly, because a future of Dask's Executor may then never finish: it can lose the error.
+                # When a worker dies, Dask runs its task again, as often as the scheduler's configuration allows. The
+                # client is used directly, because a future of Dask's Executor can lose the error and then never finish.
                 future = client.submit(function, *arguments, pure=False)
                 submitted.add(future)
                 return future
@@ -177,7 +176,7 @@ class Engine:
             else:
                 client = distributed.Client(str(scheduler), timeout=self.wait)
         except (OSError, ValueError, MemoryError) as error:
-            # MemoryError: a server that is not Dask's seems to announce messages of petabytes.
+            # MemoryError: another server than Dask's seems to announce messages of petabytes.
             raise CutraceError(
                 f"cannot reach the Dask scheduler {scheduler} within {self.wait:g} s: {error}. "
                 "Start it with `dask scheduler`, or leave --scheduler out for workers on this machine"
@@ -187,7 +186,7 @@ class Engine:
 
 @contextmanager
 def _without_logs(name: str) -> Iterator[None]:
-    """Suppress the log of a package whose problems reach the user as errors."""
+    """Suppress the log of a package. Its problems reach the user as errors."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -202,8 +201,8 @@ def _without_logs(name: str) -> Iterator[None]:
 
 class _Pool:
     """Workers behind a function that submits work like :meth:`concurrent.futures.Executor.submit`. ``place`` names
-    them, and ``patience`` is how long to wait for one (s). ``workers`` returns something empty if there are none now.
-    Without it, the pool itself reports that it is broken."""
+    them, and ``patience`` is the longest wait for a worker (s). ``workers`` returns an empty collection if there are no
+    workers now. Without ``workers``, the pool itself reports that it is broken."""
 
     def __init__(
         self,
@@ -224,7 +223,7 @@ class _Pool:
     def mapped(self, tasks: Sequence[Task]) -> Iterator[_Done]:
         waiting = list(reversed(tasks))
         running: dict[Any, Task] = {}
-        # When a worker dies, all files that it had are suspects. They are tried once more, one at a time.
+        # When a worker dies, any of its files may be the cause. They are tried once more, one at a time.
         suspects: list[Task] = []
         tried: set[str] = set()
         finished = 0
@@ -304,7 +303,7 @@ class _Pool:
         raise _LostResultError
 
     def _why(self, error: Exception) -> str:
-        """Return why the pool accepts no more work, and what to do."""
+        """Return the reason why the pool accepts no more work, and advice."""
         if isinstance(error, BrokenExecutor):
             return f"a worker of {self._place} died, so {self._place} accepts no more work: make a new one"
         if isinstance(error, ImportError):
@@ -315,11 +314,11 @@ class _Pool:
         return f"the connection to {self._place} was lost: start it"
 
     def _probe(self, own: str) -> None:
-        """Raise :class:`CutraceError` if no worker comes in time, or if it has another version of cutrace than ``own``.
-        Raise :class:`ImportError` if it lacks cutrace."""
+        """Raise :class:`CutraceError` if no worker comes in time, or if the worker has another version of cutrace than
+        ``own``. Raise :class:`ImportError` if the worker lacks cutrace."""
         end = monotonic() + self._patience
-        # Probe with a function of the standard library first: Dask keeps resending a function of cutrace to a worker
-        # that lacks cutrace.
+        # Probe with a function of the standard library first, because Dask keeps resending a function of cutrace to a
+        # worker that lacks cutrace.
         self._soon(end, resolve_name, f"{__name__}:{version_here.__name__}")
         of_worker = self._soon(end, version_here)
         _check_version(of_worker, own)
@@ -341,7 +340,7 @@ class _Pool:
         except (BrokenExecutor, CancelledError, ImportError, OSError):
             raise
         except Exception as error:
-            # Dask's scheduler also unpickles the functions that it passes on, so this error may be its own.
+            # Dask's scheduler also unpickles the functions, so this error may come from the scheduler.
             words = " ".join(str(error).split())
             sentence, _, _ = words.partition(". ")
             raise ImportError(sentence) from None
@@ -399,7 +398,7 @@ def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
 
     @contextmanager
     def pool_of(count: int) -> Iterator[ProcessPoolExecutor]:
-        # Ctrl-C ends this process. It then ends each worker after the file that the worker is reading.
+        # Ctrl-C ends this process. This process then ends each worker after its current file.
         with _apart():
             pool = ProcessPoolExecutor(
                 count,
@@ -446,8 +445,8 @@ def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
 
 @contextmanager
 def _signals_later() -> Iterator[None]:
-    """Until the block ends, delay signals that would end this process. A worker whose start is interrupted would wait
-    forever for its first message, and this process would wait forever for the worker."""
+    """Until the block ends, delay signals that would end this process. An interrupted start would leave a worker that
+    waits forever for its first message, and this process would wait forever for the worker."""
     # Only the main thread handles signals.
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -230,7 +230,7 @@ def _gaps(parts: Sequence[Part], options: BatchOptions) -> Result:
 
 
 def _sums(use: dict[str, Any]) -> tuple[int, int, float, int]:
-    """Total, count, mean and maximum of a row of :class:`TimeSums`."""
+    """The total, count, mean and maximum in a row of :class:`TimeSums`."""
     total = use["total_ns"]
     count = use["count"]
     return total, count, total / count, use["max_ns"]
@@ -333,11 +333,8 @@ def _overlap(parts: Sequence[Part], options: BatchOptions) -> Result:
             if communication:
                 exposed.append(Measured.of(part, communication - hidden, device))
     tables = [_OVERLAP_TABLE.of(rows)]
-    sentence = (
-        "{who}: communication that no computation hides, with the waits in it, takes {ratio:.2f} times as long as on "
-        "{others}"
-    )
-    # If half of the ranks are slow, the others wait for them. Waiting is no fault, so halves get no sentence.
+    sentence = "{who}: communication outside of computation, with waits, takes {ratio:.2f} times as long as on {others}"
+    # If half of the ranks are slow, the other half waits for them. A sentence on one half would blame the wrong ranks.
     return Result(tables, stragglers(exposed, sentence, halves=False))
 
 

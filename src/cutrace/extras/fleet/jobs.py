@@ -10,14 +10,14 @@ from pathlib import Path
 from ...units import printable
 from .model import INCOMPLETE, Part, short
 
-#: Folders whose ranks worked at the same time, or may have.
+#: Folders with ranks that worked at the same time, or perhaps did.
 _Folders = list["_Folder"]
 
 
 def joined(parts: Sequence[Part]) -> list[Part]:
-    """Return the parts with their jobs. Neighbouring folders are one job, named after the folder around them, if all of
-    these hold. Each file states its rank and the same number of ranks, and no file states a job. No rank is in two
-    folders. The GPU work of the folders overlaps in time; if times are unknown, all ranks have to be there."""
+    """Return the parts with their jobs. Neighbouring folders are one job, named after their parent folder, under these
+    conditions. Each file states its rank and the same number of ranks, and no file states a job. No rank is in two
+    folders. The GPU work of the folders overlaps in time. If times are unknown, all ranks have to be present."""
     by_path: dict[Path, _Folder] = {}
     for part in parts:
         path = Path(part.source).parent
@@ -46,8 +46,8 @@ def joined(parts: Sequence[Part]) -> list[Part]:
 @dataclass
 class _Folder:
     """The files of a folder. ``ranks`` are their ranks. ``worlds`` are the numbers of ranks that they state, 0 for a
-    file without one or with a job. ``first`` and ``last`` are the times of the first and last GPU work (ns), 0 if
-    unknown."""
+    file without this number or with a job. ``first`` and ``last`` are the times of the first and last GPU work (ns), 0
+    if unknown."""
 
     path: Path
     ranks: set[int] = field(default_factory=set)
@@ -68,7 +68,7 @@ class _Folder:
 
 
 def _at_one_time(folders: Sequence[_Folder]) -> Iterator[_Folders]:
-    """Yield lists of folders whose work overlaps in time, and first the folders without times."""
+    """Yield lists of folders with work that overlaps in time. The folders without times come first."""
     together: _Folders = []
     reached = 0
     # Unknown times are 0, so they come first.
@@ -94,7 +94,7 @@ def _is_one_job(folders: Sequence[_Folder], world: int) -> bool:
 
 def labeled(parts: Sequence[Part]) -> list[Part]:
     """Return the parts with labels. A label has the job if there are several, and the file if the rank is in several
-    files. It says if records are missing, because sentences that accuse a rank use its label."""
+    files. It also states whether records are missing, because sentences about slow ranks use the label."""
     jobs = {part.job for part in parts}
     sources = list(dict.fromkeys(part.source for part in parts))
     files = dict(zip(sources, short(sources), strict=True))
@@ -120,8 +120,8 @@ def labeled(parts: Sequence[Part]) -> list[Part]:
 
 
 def starts(parts: Sequence[Part]) -> dict[Path, int]:
-    """The number (from 1) of each start of a rank that was started several times, by path of the part. Empty if the
-    parts overlap in time, or a time is unknown."""
+    """The number (from 1) of each start of a rank with several starts, by path of the part. Empty if the parts overlap
+    in time, or a time is unknown."""
     timed = []
     for part in parts:
         if not part.times:

@@ -46,11 +46,11 @@ _TABLE = BatchTable(
     "One row per kernel: its times on all ranks, the largest total first.",
 )
 
-# The most kernels with a histogram.
+# The largest number of kernels with a histogram.
 _DRAWN = 6
-# The most kernels in the chart that compares ranks.
+# The largest number of kernels in the chart that compares ranks.
 _COMPARED = 24
-# The fewest ranks that this chart compares.
+# The smallest number of ranks in this chart.
 _FEWEST = 4
 
 
@@ -155,8 +155,8 @@ def by_rank(
 
 def slowness(of_parts: Sequence[_Uses]) -> list[float]:
     """Return the slowness of each part: the time of its kernels, divided by the time that they would take with the
-    median duration over all parts. Communication kernels are left out, because fast ranks wait in them for slow ones.
-    Kernels that less than half of the parts have are left out, too."""
+    median duration over all parts. Communication kernels are left out, because fast ranks wait in them for slow ranks.
+    Kernels in less than half of the parts are also left out."""
     means: dict[str, list[float]] = {}
     for uses in of_parts:
         for name, (count, total, *_) in uses.items():

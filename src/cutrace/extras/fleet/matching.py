@@ -1,8 +1,8 @@
 """The groups of ranks that make the same collective calls, and the number of each call in its group.
 
 The ranks of a communicator are a group: they make the same calls in the same order. If the communicator of a call is
-unknown, all ranks of the job with a kernel of this name are a group. Where such calls do not match, ranks whose calls
-end together are a group. Calls that match nowhere are in no group.
+unknown, all ranks of the job with a kernel of this name are a group. If such calls do not match, the ranks that end
+calls together are a group. The remaining calls are in no group.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from .communicators import TOGETHER
 from .model import INCOMPLETE, Part, Records
 from .rank_calls import CallKey, CallReader, RankCalls
 
-# The most sampled calls of a group.
+# The largest number of sampled calls of a group.
 _SAMPLE = 2048
-# The most numbers in the samples of all groups together.
+# The largest total of numbers in the samples of all groups.
 _NUMBERS = 1 << 23
-# The fewest sampled calls of a group. They may exceed that limit.
+# The smallest number of sampled calls of a group, even beyond that total.
 _FEWEST_SAMPLED = 64
 # The largest share of calls in a group that do not match.
 _MISFITS = 0.2
-# Ranks are a group if they end at least this many calls together, and at least this share of the calls of one of them.
+# Ranks are a group if they end at least this many calls together. These are also at least this share of the calls of
+# one rank.
 _FEWEST_TIMES = 3
 _SHARE = 0.05
 # Two groups are separate if their ends are this many times as far apart as the ends within a group.
 _APART = 3
-# Longer lists of ranks name this many.
+# The number of ranks that a longer list names.
 _NAMED = 4
 
 
@@ -51,7 +52,7 @@ _Ranks = tuple[int, ...]
 
 @dataclass
 class RankGroup:
-    """Ranks that make the same calls. ``members`` has the number of its first call for each part, or the number of each
+    """Ranks that make the same calls. ``members`` has for each part the number of its first call, or the number of each
     of its calls, -1 for calls of no group. There are ``total`` calls, numbered from 0. ``sample`` has some of them.
     ``ranks`` is the number of ranks of the communicator, 0 if unknown."""
 
@@ -72,7 +73,7 @@ class RankGroup:
 @dataclass
 class Job:
     """The collectives of one job. ``clocks`` has the number of the clock of each part, and ``ahead`` its error (ns).
-    ``sentences`` are about calls that are matched by time, or not at all."""
+    ``sentences`` are about calls that are matched by time, or unmatched."""
 
     parts: Sequence[Part]
     clocks: np.ndarray
@@ -148,7 +149,7 @@ class Job:
         group: RankGroup,
         refused: set[int],
     ) -> None:
-        """Refuse the members of a communicator whose calls do not match those of the others."""
+        """Refuse the members of a communicator with calls that do not match the calls of the others."""
         others = dict(group.members)
         for part in refused:
             others.pop(part, None)
@@ -203,8 +204,8 @@ def named_ranks(numbers: Sequence[int]) -> str:
 
 
 def _misfits(sample: Sample, ahead: np.ndarray) -> set[int]:
-    """The members whose calls do not overlap with those of the others. If the remaining calls do not overlap either,
-    all members."""
+    """The members with calls that do not overlap with the calls of the others. All members, if the remaining calls do
+    not overlap either."""
     apart = sample.misfits(ahead) > _MISFITS
     misfits = {sample.members[row] for row in np.flatnonzero(apart).tolist()}
     if sample.without(misfits).torn(ahead) > _MISFITS:
@@ -227,8 +228,8 @@ class _Reference:
 
 
 class _MatchedCalls:
-    """The calls with a key: the number of calls of each part, and the index of its first call among those of a
-    reference. ``refused`` are the parts whose calls do not match the reference."""
+    """The calls with a key: the number of calls of each part, and the index of its first call among the calls of a
+    reference. ``refused`` are the parts with calls that do not match the reference."""
 
     reference: _Reference
 
@@ -318,7 +319,7 @@ class _MatchedCalls:
         )
 
     def sentences(self, parts: Collection[int] | None = None) -> Iterator[str]:
-        """Yield a sentence for each part that has fewer calls than others; with ``parts``, only for these."""
+        """Yield a sentence for each part with fewer calls than others; with ``parts``, only for these parts."""
         most = max(self.counts.values())
         earliest = min(self._first.values())
         for part, first in sorted(self._first.items()):
@@ -343,7 +344,7 @@ def _matched(job: Job) -> list[_MatchedCalls]:
             by_key[key].count(part, calls)
     members = sum(len(matched.counts) for matched in by_key.values())
     most = max(_NUMBERS // max(3 * members, 1), _FEWEST_SAMPLED)
-    # Ranks with fewer calls come last: they need the clock offsets of the other ranks of their host.
+    # Ranks with fewer calls come last, because they need the clock offsets of the other ranks of their host.
     short = set()
     for matched in by_key.values():
         matched.choose_reference(min(most, _SAMPLE))
@@ -364,8 +365,8 @@ def _matched(job: Job) -> list[_MatchedCalls]:
 
 
 class _EndingTogether:
-    """Finds groups of ranks whose calls of a kernel end together. ``known`` says that the clock errors of the job are
-    known."""
+    """Finds groups of ranks that end the calls of a kernel together. ``known`` is True if the clock errors of the job
+    are known."""
 
     def __init__(
         self,
@@ -386,7 +387,7 @@ class _EndingTogether:
         return self._ranks[part].by_key[self._key]
 
     def _offsets(self, clocks: np.ndarray) -> np.ndarray:
-        """How far (ns) the clock of each part is ahead of that of the part with the most calls."""
+        """The time (ns) that the clock of each part is ahead of the clock of the part with the most calls."""
         offsets = np.zeros(len(clocks), np.int64)
         by_count = sorted(self._counts, key=lambda part: -self._counts[part])
         reference = by_count[0]
@@ -446,8 +447,8 @@ class _EndingTogether:
         cluster_of: Mapping[int, np.ndarray],
         members: Sequence[_Ranks],
     ) -> list[_Ranks]:
-        """Split a set of ranks that is really several smaller groups, which often end calls at about the same time.
-        Else return the set alone."""
+        """Split a set of ranks that consists of several smaller groups with calls that often end at about the same
+        time. Otherwise return the set alone."""
         inside = [one for one in often if set(one) < set(ranks)]
         larger = set()
         for one, other in permutations(inside, 2):

@@ -1,4 +1,4 @@
-"""The memory of all ranks: how much each holds over time, and its peak."""
+"""The memory of all ranks: the size over time, and the peak."""
 
 from __future__ import annotations
 

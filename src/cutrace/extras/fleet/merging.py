@@ -41,8 +41,8 @@ _MAX_NAME = 90
 
 @dataclass(frozen=True)
 class Rank:
-    """One merged file: its name in the result, its source, and the alignment of its clock. ``ahead`` is how far (ns)
-    its clock was ahead according to collectives; this error is removed."""
+    """One merged file: its name in the result, its source, and the alignment of its clock. ``ahead`` is the time (ns)
+    that its clock was ahead according to collectives. This error is removed."""
 
     name: str
     source: str
@@ -112,7 +112,7 @@ def merge(
         raise CutraceError("the name of a rank is empty: give each file a name")
     request = request or Request()
     say = request.say
-    # Each conversion would say how much of its GPU time has a range.
+    # Each conversion would print the share of its GPU time in ranges.
     request = replace(request, say=Request().say)
     of_archive = destination.suffix.lower() == _ARCHIVE and not request.format
     of_capture = False
@@ -151,8 +151,8 @@ def merge(
 @dataclass(frozen=True)
 class _Joined:
     """All sources as one trace. ``rank_of`` has the index of the source of each process. ``aligned`` are the processes
-    of the trace, with the better alignments that collectives give. ``ahead`` is the clock error (ns) that collectives
-    show, by process."""
+    of the trace, with the better alignments from collectives. ``ahead`` is the clock error (ns) by process, from
+    collectives."""
 
     trace: Trace
     reader: Reader
@@ -169,7 +169,7 @@ class _Joined:
         ]
 
     def lacking(self) -> Iterator[str]:
-        """Sentences about what the sources lack. Damage inside blocks is known after they were copied."""
+        """Sentences about missing data of the sources. Damage inside blocks is known after the blocks were copied."""
         quality = replace(self.trace.quality, damage=self.reader.damage)
         return quality.sentences()
 
@@ -225,8 +225,8 @@ def _joined(paths: Sequence[Path], whole: Path, clock: Clock) -> Iterator[_Joine
 
 
 def _clear_errors(trace: Trace) -> dict[int, int]:
-    """How far (ns) the clock of each process is ahead, from the ends of collectives. Errors within the accuracy of
-    reading the clock are left out."""
+    """The time (ns) that the clock of each process is ahead, from the ends of collectives. Errors within the accuracy
+    of clock readings are left out."""
     clear = {}
     for process, ahead in clock_errors_of(trace).items():
         error = trace.processes[process].alignment.error
@@ -270,7 +270,7 @@ def _ranks(joined: _Joined, names: Sequence[str], number: bool) -> tuple[Rank, .
 
 class _RankChanges(Changes):
     """Changes to blocks: times on the clock of the trace, and process descriptions with their rank. ``named`` is True
-    if the caller named the ranks. Else a process has the rank that it states."""
+    if the caller named the ranks. Otherwise a process has the rank that it states."""
 
     def __init__(self, joined: _Joined, ranks: Sequence[Rank], *, named: bool) -> None:
         self._joined = joined
@@ -354,7 +354,7 @@ def _members(ranks: Sequence[Rank]) -> list[str]:
 
 
 def _different(names: Iterable[str], again: str) -> list[str]:
-    """Make names unique. ``again`` formats a repeated name, with its name and a number from 2."""
+    """Make names unique. The format string ``again`` gets a repeated name and a number from 2."""
     unique: dict[str, None] = {}
     for name in names:
         spelling = name
@@ -367,8 +367,8 @@ def _different(names: Iterable[str], again: str) -> list[str]:
 
 
 def _manifest(ranks: Sequence[Rank], members: Sequence[str]) -> dict[str, Any]:
-    """Return Perfetto's description of the archive. Each trace is a machine of its own, so that equal pids stay apart.
-    All traces use one clock."""
+    """Return Perfetto's description of the archive. Each trace is a separate machine, so that equal pids do not
+    collide. All traces use one clock."""
     files: list[dict[str, Any]] = []
     # Perfetto merges the processes of files with one machine.
     machines = _different([rank.where for rank in ranks], "{} #{}")

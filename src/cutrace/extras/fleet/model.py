@@ -34,7 +34,7 @@ PartIdentity = tuple[str, int, str]
 Row = tuple[Cell, ...]
 #: Arrays of records (``np.recarray``). The type is Any, because NumPy declares no types for their fields.
 Records = Any
-#: What reports collect from the processes of a rank.
+#: The collections of reports from the processes of a rank.
 Collects: TypeAlias = "StatsCollection[Any] | type[RankCollector]"
 #: The meanings of columns that tables of several reports have, by name.
 COLUMN_DOCS = docs_of(spread_columns("ns")) | {
@@ -49,9 +49,9 @@ COLUMN_DOCS = docs_of(spread_columns("ns")) | {
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """The options of reports. ``name`` is a pattern of names (:func:`cutrace.patterns.matcher`); parts of another
-    pattern are not used again. ``baseline`` are the sources that the others are compared with; only reducers read
-    it."""
+    """The options of reports. ``name`` is a pattern of names (:func:`cutrace.patterns.matcher`). Parts of another
+    pattern are not used again. ``baseline`` are the sources that the others are compared with. Only reducers read
+    ``baseline``."""
 
     name: str = ""
     baseline: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class BatchOptions:
 
 @dataclass(frozen=True)
 class RankTrace:
-    """The ``processes`` of one rank in a trace. ``collects`` lists everything that reports get from
+    """The ``processes`` of one rank in a trace. ``collects`` lists all collections that reports get from
     :meth:`collected`."""
 
     trace: Trace
@@ -99,7 +99,7 @@ class RankTrace:
 
     @cached_property
     def context(self) -> CollectorContext:
-        """The names by which statistics group rows."""
+        """The names that group the rows of statistics."""
         return CollectorContext(self.trace, DEFAULTS)
 
     @cached_property
@@ -162,21 +162,21 @@ class Part:
 
     @property
     def identity(self) -> PartIdentity:
-        """The key that the parts of one rank and source share in all reports of a batch."""
+        """The key of the parts of one rank and source, equal in all reports of a batch."""
         return self.job, self.rank, self.source
 
     def gpu(self, device: int) -> str:
-        """The name of one of its GPUs."""
+        """The name of a GPU of the part."""
         return f"{self.label} GPU {device}"
 
     def table(self) -> Any:
-        """Read the table that the mapper returned. Raises :class:`CutraceError` if it is no longer there."""
+        """Read the table that the mapper returned. Raises :class:`CutraceError` if its file is gone."""
         parquet = package("pyarrow.parquet", "batch")
         try:
             # Arrow cannot open names that are not UTF-8.
             with self.path.open("rb") as file:
-                # Without pre_buffer=False a thread of Arrow holds the Python file. If it releases the file while Python
-                # exits, the process aborts.
+                # Without pre_buffer=False a thread of Arrow holds the Python file. If the thread releases the file
+                # while Python exits, the process aborts.
                 reader = parquet.ParquetFile(file, pre_buffer=False)
                 return reader.read(use_threads=False)
         except FileNotFoundError:
@@ -208,7 +208,7 @@ def removed(path: Path) -> CutraceError:
 
 
 def short(paths: Sequence[str]) -> list[str]:
-    """Shorten paths to unique labels: their file names, or if these are not unique, their names with folders."""
+    """Shorten paths to unique labels: their file names, or if file names repeat, names with folders."""
     for count in (1, 2):
         ends = ["/".join(Path(path).parts[-count:]) for path in paths]
         if len(set(ends)) == len(ends):
@@ -276,9 +276,9 @@ Picture = Histogram | Bars | HeatMap | Lines | Matrix
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a reducer. The first of the ``tables`` is the report. ``sentences`` say what stands out, and
-    ``missing`` which ranks and records are missing. ``ahead`` is how far (ns) the wall clock of each part is ahead of
-    the others."""
+    """The result of a reducer. The first of the ``tables`` is the report. ``sentences`` describe outliers and other
+    findings, and ``missing`` the missing ranks and records. ``ahead`` is the time (ns) that the wall clock of each part
+    is ahead of the others."""
 
     tables: list[Table]
     sentences: list[str] = field(default_factory=list)
@@ -294,8 +294,8 @@ class Result:
 
 @dataclass(frozen=True)
 class BatchTable:
-    """The declaration of a table of a report. ``doc`` has the sentences of the reference: what a row is, and in which
-    order rows are."""
+    """The declaration of a table of a report. ``doc`` has the sentences of the reference: the meaning and the order of
+    rows."""
 
     name: str
     title: str
@@ -323,5 +323,5 @@ class BatchReport:
     tables: tuple[BatchTable, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the tables, which would be most of what is sent to a worker. A worker only maps."""
+        """Leave out the tables. A worker does not need them, and they would be most of the data sent to it."""
         return vars(self) | {"tables": ()}

@@ -38,7 +38,7 @@ _TABLE = BatchTable(
         COLUMN_DOCS
         | {"kind": "kernel, range of NVTX, or slice of the host (in imported traces)"},
     ),
-    "One row per rank and kind: the durations of what --name PATTERN matches, the largest mean first.",
+    "One row per rank and kind: the durations of the matches of --name PATTERN, the largest mean first.",
 )
 
 

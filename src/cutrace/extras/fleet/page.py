@@ -17,18 +17,18 @@ from .model import Bars, HeatMap, Histogram, Matrix, Picture, Result
 _FOLDER = Path(__file__).parent
 _SHARED = ("charts", "tables")
 
-# The most rows of a table on a page.
+# The largest number of rows of a table on a page.
 _ROWS = 200
-# The most sentences that are not folded: more would hide the charts below them.
+# The largest number of sentences that are not folded, because more would push the charts off the screen.
 _UNFOLDED = 10
-# The number of cell levels below the first percentile, and above the second one.
+# The number of cell levels below the first percentile, and above the second percentile.
 _TAIL = 27
 # The number of cell levels between the percentiles.
 _BODY = 201
 # The byte of a cell without a value.
 _NOTHING = 255
 _PERCENTILES = (1, 99)
-# Smaller times (ns) count from the start of a machine, not on a wall clock.
+# Smaller times (ns) count from the boot of a machine and not on a wall clock.
 _EPOCH = 10**18
 _DAY = 86_400 * 10**9
 
@@ -102,8 +102,8 @@ def _links(pages: Sequence[str], current: str) -> str:
 
 
 def _sentences(sentences: Sequence[str], name: str = "") -> str:
-    """An HTML list of sentences. All but the first ones are folded. With ``name``, each links to the page of this
-    report."""
+    """An HTML list of sentences. Only the first ones are visible, the others are folded. With ``name``, each links to
+    the page of this report."""
     items = []
     for sentence in sentences:
         content = escaped(sentence)
@@ -127,7 +127,7 @@ def _link(name: str, text: str, mark: str = "") -> str:
     return f'<a href="{escaped(address)}"{mark}>{escaped(text)}</a>'
 
 
-# Charts, as the values that charts.js draws.
+# Charts, as values for charts.js
 
 
 def _has_values(picture: Picture) -> bool:
@@ -182,8 +182,8 @@ def _moment(ns: int) -> dict[str, object]:
 
 
 def _cells(values: np.ndarray) -> dict[str, object]:
-    """Encode the cells of a heat map: a byte for each cell, row by row, in base64, and the values that bytes stand for.
-    Most levels lie between percentiles, so that a few extreme values do not make all others look equal."""
+    """Encode the cells of a heat map: a byte for each cell, row by row, in base64, and the values of the bytes. Most
+    levels lie between percentiles, so that all other values stay distinct despite a few extreme values."""
     known = values[np.isfinite(values)]
     if not len(known):
         known = np.zeros(1)

@@ -58,7 +58,7 @@ class Task:
     clock: Clock = "align"
 
     def identity(self, report: BatchReport) -> About:
-        """The values that a part of this file must have in its description, so that a report can use it again."""
+        """The values that the description of a part of this file must have for another use of the part."""
         name = ""
         if "name" in report.needs:
             name = self.options.name
@@ -75,7 +75,7 @@ class Task:
 
 @dataclass(frozen=True)
 class FileQuality:
-    """The quality of a file as parts store it. ``damage`` has sentences about what could not be read. ``notes`` has all
+    """The quality of a file as parts store it. ``damage`` has sentences about unreadable data. ``notes`` has all
     sentences of its :class:`Quality`. ``lost`` counts missing records by meaning. ``incomplete`` is True if records are
     missing although the whole file could be read."""
 
@@ -139,8 +139,8 @@ class Mapped:
 
 
 def map_file(task: Task) -> Mapped:
-    """Map all ranks of a file, in a worker. Raises nothing for a file that cannot be used: the result describes the
-    error."""
+    """Map all ranks of a file, in a worker. For an unusable file, the result describes the error, and nothing is
+    raised."""
     try:
         with local(task.source) as path, load(path, clock=task.clock) as trace:
             ranks = _ranks(trace, task)
@@ -176,7 +176,7 @@ def map_file(task: Task) -> Mapped:
 
 
 def _presence(rank: RankTrace, task: Task) -> About:
-    """What a file states about a rank, as fields of :class:`Part`."""
+    """The statements of a file about a rank, as fields of :class:`Part`."""
     infos = rank.trace.infos_by_process(GPU_WORK)
     members = []
     times = []
@@ -288,7 +288,7 @@ def _told_ranks(trace: Trace, task: Task) -> dict[int, tuple[int, int]]:
 
 
 def _is_one_world(worlds: Sequence[tuple[int, int]], task: Task) -> bool:
-    """Whether ranks from NCCL can be the ranks of one job, and do not contradict the file name."""
+    """Whether ranks from NCCL can be the ranks of one job, without a contradiction to the file name."""
     ranks = [rank for rank, _ in worlds]
     sizes = {size for _, size in worlds}
     named = _RANK.search(Path(task.source).name)
@@ -298,8 +298,8 @@ def _is_one_world(worlds: Sequence[tuple[int, int]], task: Task) -> bool:
 
 
 def _numbers(trace: Trace, task: Task, told: Collection[int]) -> dict[int, int]:
-    """The rank of each process that has GPU work and states no rank, by process. Several are numbered in the order of
-    their GPUs. A single one has the number of its file."""
+    """The rank of each process with GPU work and without a stated rank, by process. Several such processes are numbered
+    in the order of their GPUs. A single one has the number of its file."""
     # The first device of each process.
     devices = dict(sorted(trace.contexts[["process", "device"]].tolist(), reverse=True))
     unknown = []
@@ -370,7 +370,7 @@ class PartFolder:
             self._known(path, part.about)
 
     def duplicates(self, sources: Sequence[str]) -> dict[str, str]:
-        """The sources that hold a recording of an earlier source, each with that earlier source."""
+        """The sources with a recording of an earlier source, each with the earlier source."""
         recordings = {}
         for source, of_source in self._sources.items():
             about = next(iter(of_source.values()))

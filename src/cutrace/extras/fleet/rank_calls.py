@@ -11,7 +11,7 @@ import numpy as np
 from .communicators import POINT_TO_POINT, UNKNOWN
 from .model import Part, Records
 
-# The most calls in memory, about 100 bytes each.
+# The largest number of calls in memory, about 100 bytes each.
 _KEPT = 1 << 21
 
 #: A call of a rank: start and end (ns on the wall clock), bytes (:data:`UNKNOWN` if unknown), the number of ranks of
@@ -33,8 +33,8 @@ _CALL = np.dtype(
 
 
 class CallKey(NamedTuple):
-    """Calls with one key are numbered together. It is a communicator, or the name of a kernel whose communicator is
-    unknown."""
+    """The key of calls that are numbered together. It is a communicator, or the name of a kernel without a known
+    communicator."""
 
     communicator: str
     name: str = ""

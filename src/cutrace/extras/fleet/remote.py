@@ -47,7 +47,7 @@ def named(sources: Sequence[StrPath]) -> list[str]:
 
 
 def identity(source: str) -> str:
-    """A key that is equal for all names of one file."""
+    """A key for a file, equal for all names of the file."""
     if is_url(source):
         return source
     return os.path.realpath(source)
@@ -65,7 +65,7 @@ def stamp(source: str) -> tuple[int, int]:
         digest = blake2b(files.ukey(path_there).encode(), digest_size=7)
         return int(info.get("size") or 0), int.from_bytes(digest.digest(), "big")
     except Exception as error:
-        # Packages for object stores raise errors of their own. The worker reports them.
+        # Packages for object stores raise errors of other classes. The worker reports them.
         if is_url(source) or isinstance(error, OSError):
             return 0, 0
         raise
@@ -73,7 +73,7 @@ def stamp(source: str) -> tuple[int, int]:
 
 @contextmanager
 def local(source: str) -> Iterator[str]:
-    """Yield the path of a file; for a URL, that of a temporary copy. Errors name the URL."""
+    """Yield the path of a file, or of a temporary copy for a URL. Errors name the URL."""
     if not is_url(source):
         yield source
         return

@@ -41,7 +41,7 @@ _REPORTS = (
     REGRESSIONS,
     OUTLIERS,
 )
-#: The name that stands for all reports that have what they need.
+#: The name for all reports with complete inputs.
 ALL = "all"
 
 _DIED = "each worker that read it died: give it more memory, or use --mode sequential to see why"
@@ -81,7 +81,7 @@ class FileOutcome:
 @dataclass(frozen=True)
 class BatchRun:
     """The results of a run: the result and the number of files of each report by name, the outcome of each file, and
-    sentences about what the files lack."""
+    sentences about missing data of the files."""
 
     results: dict[str, Result]
     counts: dict[str, int]
@@ -111,13 +111,13 @@ def run(
     options = options or BatchOptions()
     reports = _chosen(name, options)
     engine.check()
-    # This raises an error for a wrong pattern before any file is read.
+    # Raises an error for a wrong pattern before any file is read.
     matcher(options.name)
     if not sources:
         raise CutraceError("there is nothing to read: name one file or more")
     pyarrow("batch")
     check_output(folder, (), folder=True)  # Only the files of these reports change.
-    # A file counts once, under its first name, even if links or relative paths name it again.
+    # A file is read once, under its first name, even if links or relative paths name it again.
     first: dict[str, str] = {}
     for named in map(str, sources):
         first.setdefault(identity(named), named)
@@ -189,7 +189,7 @@ class _Files:
             raise
 
     def _mapped_before(self, task: Task) -> FileQuality | None:
-        """The quality of a file that was mapped before for all of its reports, else None."""
+        """The quality of a file that was already mapped for all of its reports, else None."""
         quality = None
         for report in task.reports:
             quality = self._parts[report.name].done(task.identity(report))
@@ -210,7 +210,7 @@ class _Files:
             self._parts[report.name].add(task.source, own)
 
     def leave_duplicates(self) -> None:
-        """Remove the parts of files that repeat a recording of an earlier file."""
+        """Remove the parts of files with the recording of an earlier file."""
         # One of the reports has the parts of all sources.
         widest = max(self._parts.values(), key=len)
         repeated = widest.duplicates([task.source for task in self._tasks])
@@ -242,7 +242,7 @@ class _Files:
         counts = {}
         ahead: dict[PartIdentity, int] = {}
         every: list[Part] = []
-        # The clock errors that collectives show correct the other reports, so their report is reduced first.
+        # The report of collectives is reduced first, because its clock errors correct the other reports.
         for report in sorted(self._reports, key=lambda one: one is not COLLECTIVES):
             files = [self._outcomes[source] for source in self._sources(report)]
             counts[report.name] = len(files)
@@ -264,7 +264,7 @@ def _bad(source: str, state: str, note: str) -> FileOutcome:
 
 
 def _chosen(name: str, options: BatchOptions) -> list[BatchReport]:
-    """The report with this name, or for :data:`ALL` the reports that have what they need."""
+    """The report with this name, or for :data:`ALL` the reports with complete inputs."""
     known = batch_reports()
     if name == ALL:
         given = {option for option, value in vars(options).items() if value}
@@ -341,7 +341,7 @@ def _outcome(task: Task, quality: FileQuality, state: str = "done") -> FileOutco
 
 
 def missing(files: Sequence[FileOutcome]) -> list[str]:
-    """Sentences about what is missing in all files together. Empty if nothing is known to be missing."""
+    """Sentences about missing data in all files together. Empty if no data are known to be missing."""
     bad = 0
     repeated = 0
     counts = Counter[str]()

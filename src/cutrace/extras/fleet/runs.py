@@ -38,17 +38,17 @@ from .stragglers import OUTSTANDING, Measured, by_host, robust_scores
 from .time_sums import TimeSums
 
 _NUMBERS = re.compile(r"\d+")
-# The probability that an interval misses the ratio, and that a report has a false sentence.
+# The probability that an interval misses the ratio, and the probability that a report has a false sentence.
 _MISSED = 0.05
 # The smallest change that gets a sentence, as a share.
 _CHANGE = 0.01
-# The fewest runs in each set for such a sentence.
+# The smallest number of runs in each set for such a sentence.
 _FEWEST = 4
-# The fewest runs among which one can stand out.
+# The smallest number of runs for a report on outliers.
 _MANY = 8
 # The smallest distance of an outlier from the median, as a share of the median.
 _AWAY = 0.05
-# The most rows of the table of outliers.
+# The largest number of rows of the table of outliers.
 _ROWS = 1000
 _DRAWN = 20
 
@@ -146,8 +146,8 @@ _REGRESSION_TABLE = BatchTable(
             "ratio": "mean / baseline mean",
             "at least": "lower end of the 95 % interval of the ratio, if both sets have several runs",
             "at most": "upper end of this interval",
-            "baseline mean": "mean of the mean durations in the runs of --baseline",
-            "mean": "mean of the mean durations in the other runs",
+            "baseline mean": "mean over the runs of --baseline of their mean durations",
+            "mean": "mean over the other runs of their mean durations",
             "baseline runs": "number of runs of --baseline that have the kernel or range",
             "runs": "number of other runs that have it",
         },
@@ -161,8 +161,7 @@ _ONLY_TABLE = BatchTable(
         "total: ns, count, runs: text, kind: text, name: text",
         COLUMN_DOCS | {"runs": "the set that has it: baseline or others"},
     ),
-    "One row per kernel or range that only one set has: its durations, those of the baseline first. Without rows, "
-    "this table is left out.",
+    "One row per kernel or range that only one set has, the baseline first. Without rows, this table is left out.",
 )
 
 
@@ -254,8 +253,8 @@ class _Change:
         return self.compared.ends(_MISSED)
 
     def is_clear(self, missed: float) -> bool:
-        """Whether the change is larger than :data:`_CHANGE` and than chance, which is larger with the probability
-        ``missed``."""
+        """Whether the change is larger than :data:`_CHANGE`, and larger than chance. Chance alone exceeds it with the
+        probability ``missed``."""
         fewest = min(len(self.old), len(self.new))
         if communicates(self.name) or self.size <= float(np.log1p(_CHANGE)):
             return False
@@ -322,8 +321,8 @@ def _regressions(parts: Sequence[Part], options: BatchOptions) -> Result:
     after = _runs(others, by_job=True)
 
     changes = _changes(before, after)
-    # With many comparisons, the 95 % intervals of the table would give some false sentences. So each comparison gets
-    # its share of the error probability.
+    # The 95 % intervals of many comparisons would give some false sentences. So each comparison gets a share of the
+    # error probability.
     missed = _MISSED / max(len(changes), 1)
     rows = []
     clear = []
@@ -370,7 +369,7 @@ def _means(runs: Sequence[_Run], key: _Key) -> np.ndarray:
 
 
 def _only(runs: Sequence[_Run], others: Sequence[_Run], word: str) -> Iterator[Row]:
-    """Yield the rows of :data:`_ONLY_TABLE` of kernels and ranges that the other set lacks."""
+    """Yield the rows of :data:`_ONLY_TABLE` for kernels and ranges that the other set lacks."""
     known = set(_keys(others))
     for key in _keys(runs):
         if key not in known:
@@ -421,8 +420,8 @@ def _outliers(parts: Sequence[Part], options: BatchOptions) -> Result:
 
 @dataclass(frozen=True)
 class _Outlier:
-    """A kernel or range whose time in a run is far from its ``median`` over all runs. ``total`` and ``median`` are ns;
-    ``score`` is the distance in standard deviations."""
+    """A kernel or range with a time in a run that is far from its ``median`` over all runs. ``total`` and ``median``
+    are ns; ``score`` is the distance in standard deviations."""
 
     run: str
     kind: str
@@ -484,8 +483,8 @@ def _run_sentences(
     runs: Sequence[_Run],
     outliers: Sequence[_Outlier],
 ) -> list[str]:
-    """Return a sentence for each run on its largest difference, and on how many more it has. Runs of a host share a
-    sentence if the same kernel or range differs most in all of them. ``outliers`` are sorted by size."""
+    """Return a sentence for each run with its largest difference and the number of its other differences. Runs of a
+    host share a sentence if the same kernel or range differs most in all of them. ``outliers`` are sorted by size."""
     largest: dict[str, _Outlier] = {}
     count = Counter[str]()
     for one in outliers:

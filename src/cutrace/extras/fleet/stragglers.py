@@ -12,9 +12,9 @@ from .model import Part
 
 # A rank stands out if its robust z-score exceeds this.
 OUTSTANDING = 6.0
-# Its distance from the median is also at least this share of the median.
+# The distance of such a rank from the median is also at least this share of the median.
 _SHARE = 0.03
-# The fewest ranks among which one can stand out.
+# The smallest number of ranks for a search for outliers.
 _FEWEST = 4
 # Of two groups, the usual one has at least this share of all ranks.
 _USUAL = 0.25
@@ -24,11 +24,11 @@ _APART = 0.4
 _GAP = 0.6
 # At most one of this many ranks of a group may be inside the gap.
 _STRAY = 8
-# With fewer ranks, groups also have to consist of whole hosts. 20 random numbers with one peak form two groups by
-# chance in one of 250 sets.
+# With fewer ranks, groups also have to consist of whole hosts, because 20 random numbers with one peak form two groups
+# by chance in one of 250 sets.
 _MANY = 20
 _WORDS = re.compile(r"(\D*)(\d*)")
-# Longer lists name this many.
+# The number of names in a longer list.
 _NAMED = 8
 
 
@@ -62,7 +62,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Outstanding:
-    """Ranks or GPUs that stand out together: all those of a host, several hosts, or one alone."""
+    """Ranks or GPUs that stand out together: all of a host, several hosts, or a single one."""
 
     name: str
     members: Sequence[Measured]
@@ -96,7 +96,7 @@ def stragglers(
     low: bool = False,
     halves: bool = True,
 ) -> list[str]:
-    """Return a sentence for each rank whose value is far above the median (with ``low``, far below it), the farthest
+    """Return a sentence for each rank with a value far above the median (with ``low``, far below it), the farthest
     first. If all ranks of a host stand out, they share a sentence. If the ranks of a job form two groups, the upper
     group (with ``low``, the lower) shares a sentence, unless ``halves`` is False. ``sentence`` is a format string with
     the fields ``who``, its pronoun ``its``, its ``value``, ``others``, their ``usual`` value, and the ``ratio`` of the
@@ -121,8 +121,8 @@ def standing_out(
     low: bool,
     halves: bool = True,
 ) -> list[_Finding]:
-    """Return the ranks that stand out, the words for the others, and their usual value. The options are those of
-    :func:`stragglers`."""
+    """Return the ranks that stand out, the words for the others, and their usual value. :func:`stragglers` describes
+    the options."""
     sign = 1
     if low:
         sign = -1
@@ -210,7 +210,7 @@ def _whole_hosts(
     some: Sequence[Measured],
     hosts: Mapping[str, Sequence[Measured]],
 ) -> list[str]:
-    """The hosts with several ranks, all of which are among ``some``, sorted by name."""
+    """The hosts with several ranks and all ranks in ``some``, sorted by name."""
     whole = []
     for host, ranks in _of_hosts(some).items():
         count = len(hosts[host])
@@ -304,7 +304,7 @@ def _spans(
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as a list in a sentence. Of a long list, only the first ones."""
+    """Names as a list in a sentence. Only the first names of a long list."""
     some = list(names)
     more = len(some) - _NAMED
     if more > 0:
@@ -317,7 +317,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _in_order(name: str) -> list[tuple[str, int]]:
-    """A sort key by which numbers in names compare as numbers."""
+    """A sort key that compares numbers in names as numbers."""
     key = []
     for word, number in _WORDS.findall(name):
         key.append((word, int(number or 0)))

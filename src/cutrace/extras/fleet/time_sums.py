@@ -16,7 +16,7 @@ from .model import Histogram
 #: The columns after the keys, and how Arrow combines them.
 VALUES = {"count": "sum", "total_ns": "sum", "min_ns": "min", "max_ns": "max"}
 
-# Rows that are collected before they are added up.
+# The number of rows that are collected before their sums.
 _WAITING = 1 << 18
 # log2 of the number of bins from a power of two to the next one.
 _PARTS = 5
@@ -44,7 +44,7 @@ class TimeSums:
         self.add_table(pyarrow("batch").table(columns))
 
     def add_table(self, table: Any) -> None:
-        """Add the rows of another table of sums. Additional columns are ignored."""
+        """Add the rows of another table of sums, without its additional columns."""
         self._waiting.append(table.select([*self._keys, *VALUES]))
         self._rows += len(table)
         if self._rows > _WAITING:

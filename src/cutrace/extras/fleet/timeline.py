@@ -11,9 +11,9 @@ import numpy as np
 from ...analysis.tables import Unit
 from .model import HeatMap, Lines, Part, RankTrace
 
-# The most steps of a part.
+# The largest number of steps of a part.
 _STEPS = 2048
-# The most columns of a chart.
+# The largest number of columns of a chart.
 _COLUMNS = 256
 
 

@@ -26,8 +26,8 @@ class _PartOfTrace(Part):
 
 
 def clock_errors_of(trace: Trace) -> dict[int, int]:
-    """How far (ns) the clock of each process is ahead of the clock of the trace, from the ends of collectives.
-    Processes whose error is unknown are left out. Without pyarrow, the result is empty."""
+    """The time (ns) that the clock of each process is ahead of the clock of the trace, from the ends of collectives.
+    Processes with an unknown error are left out. Without pyarrow, the result is empty."""
     names = trace.strings.take(trace.launches["name"], communicates)
     boots = {process.boot_id for process in trace.processes}
     if len(boots) < 2 or not names.any() or not find_spec("pyarrow"):

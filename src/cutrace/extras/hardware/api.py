@@ -25,7 +25,7 @@ def why(
     """Say why the kernels of a capture are slow. With ``destination`` (``.html``), also write a page of the answers.
 
     Returns a :class:`Why`. Its ``answers`` have the ``findings``, ``facts`` and ``tables`` of each kernel whose metrics
-    :func:`cutrace.profile` counted, longest time first. It also has ``rooflines``, and ``notes`` on what is missing.
+    :func:`cutrace.profile` counted, longest time first. It also has ``rooflines``, and ``notes`` on missing data.
     With ``other``, the capture after a change, it has the ``changes`` of the kernels in both captures instead.
     ``kernel`` is one pattern of names or several. ``clock`` is as in :func:`cutrace.load`. docs/internals/why.md lists
     the rules.

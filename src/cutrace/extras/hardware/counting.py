@@ -56,8 +56,8 @@ def counting() -> Counting:
 class Counting:
     """The hardware counters of this process. Names are keys of :data:`.sets.COUNTERS` or CUPTI's own names.
 
-    Each range enables CUPTI's counters again, which takes 0.1 s. They are not left enabled, because CUPTI then refuses
-    other processes on the GPU.
+    Each range enables CUPTI's counters again, which takes 0.1 s, because CUPTI refuses other processes on the GPU while
+    counters are enabled.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Counting:
 
     @property
     def running(self) -> bool:
-        """Whether a range has started and not ended."""
+        """Whether a range is open."""
         return self._lock is not None
 
     def start(self, names: Sequence[str]) -> None:
@@ -153,10 +153,10 @@ class Counting:
 class _GpuLock:
     """A file lock that lets one process of a user count on a GPU at a time. It ends with the process.
 
-    If the user cannot create the file, processes do not wait for each other, and CUPTI refuses all but one.
+    If the user cannot create the file, processes do not wait for each other, and CUPTI accepts only one of them.
     """
 
-    #: GPUs for which this process has timed out. It does not wait for them again.
+    #: GPUs whose lock this process has waited for in vain. It does not wait for them again.
     _given_up: set[str] = set()
     _held: set[int] = set()
 
@@ -191,13 +191,13 @@ class _GpuLock:
 
         if self._file in self._held:  # a forked child does not hold it
             self._held.remove(self._file)
-            # Unlock explicitly, because a child that was forked in C may have the file open too.
+            # Unlock explicitly, because a child forked by C code may also have the file open.
             fcntl.flock(self._file, fcntl.LOCK_UN)
             os.close(self._file)
 
     @classmethod
     def leave_to_parent(cls) -> None:
-        """Close the files in a forked child, which would otherwise hold the locks as long as it lives."""
+        """Close the files in a forked child, because the child would otherwise hold the locks until it ends."""
         while cls._held:
             os.close(cls._held.pop())
 

@@ -1,7 +1,7 @@
 """Call CUPTI's functions for hardware metrics (libcupti 12.6 or later) with ctypes.
 
-Each function takes one struct that starts with its own size. Later releases append fields, and a release refuses a size
-that it does not know. So a call is first tried with all fields, then without those that a release may lack.
+Each function takes one struct that starts with the size of the struct. Later releases append fields, and a release
+refuses an unknown size. So a call is first tried with all fields, then without fields that a release may lack.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _CODES = {
 
 
 def advised(failure: str) -> str:
-    """The failure that a native library reports, with what to do about it."""
+    """The failure that a native library reports, with advice."""
     advice = _ADVICE.get(_CODES.get(failure.rpartition(" CUPTI_ERROR_")[2], 0))
     if advice:
         return f"{failure}: {advice}"
@@ -178,7 +178,7 @@ class Cupti:
 
     @classmethod
     def found(cls) -> Cupti:
-        """The libcupti that this process has loaded, else the one that a recording would use. Raises
+        """The libcupti that this process has loaded, else the libcupti that a recording would use. Raises
         :class:`CutraceError` if there is none."""
         path = cuda.cupti_in_process() or cuda.find_cupti()
         if path is None:
@@ -208,8 +208,8 @@ class Cupti:
         return arguments
 
     def repeated(self, function: str, **fields: Any) -> tuple[Any, Callable[[], None]]:
-        """Prepare repeated calls of a function. Returns its struct, whose fields may change between calls, and a
-        function that makes the call.
+        """Prepare repeated calls of a function. Returns its struct, and a function that makes the call. The fields of
+        the struct may change between calls.
 
         A call costs a tenth of :meth:`call`. The caller must keep alive the objects that fields point to.
         """

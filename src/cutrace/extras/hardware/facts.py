@@ -1,4 +1,4 @@
-"""The facts of a kernel: the means of its metrics, its launch configuration, and how many of its blocks fit on a
+"""The facts of a kernel: the means of its metrics, its launch configuration, and the number of its blocks that fit on a
 multiprocessor."""
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Shape:
 
 @dataclass(frozen=True)
 class Room:
-    """What fits on the GPU at a time. ``blocks`` fit on each of the ``multiprocessors`` and fill ``percent`` of its
-    warp slots. ``limits`` has the number of blocks that each resource allows. ``waves`` is how often the grid fills the
-    GPU."""
+    """The room on the GPU. ``blocks`` fit on each of the ``multiprocessors`` and fill ``percent`` of its warp slots.
+    ``limits`` has the number of blocks that each resource allows. ``waves`` is the number of times that the grid fills
+    the GPU."""
 
     multiprocessors: int
     blocks: int
@@ -97,7 +97,7 @@ class Facts:
     @property
     def full_name(self) -> str:
         """The demangled name, with template arguments and parameters."""
-        # The demangler would read other names as types.
+        # Skip other names, because the demangler would read them as types.
         if self.symbol.startswith("_Z"):
             return demangle(self.symbol)
         return self.symbol

@@ -31,7 +31,7 @@ _ENDINGS = {
     "throughput": ".avg.pct_of_peak_sustained_elapsed",
 }
 _INVALID_METRIC_NAME = 17
-#: The most names in a sentence.
+#: The largest number of names in a sentence.
 _LISTED = 3
 
 
@@ -86,7 +86,9 @@ def first_chip(cupti: Cupti) -> str | None:
 
 def chip_of(cupti: Cupti, device: int) -> str:
     """The chip of a CUDA device. CUDA must be initialised."""
-    cupti.call("ProfilerInitialize")  # without it the next call crashes the process
+    cupti.call(
+        "ProfilerInitialize"
+    )  # without this call the next one crashes the process
     return str(cupti.call("DeviceGetChipName", device=device).chip.decode())
 
 
@@ -197,7 +199,8 @@ class Chip:
                     f"`cutrace metrics describe {name}` lists"
                 )
         units = tuple(metric.values_in for metric in described)
-        # CUPTI adds metrics to those of earlier configurations of a host object, so each configuration gets its own.
+        # Each configuration gets a separate host object, because CUPTI adds metrics to the earlier metrics of an
+        # object.
         host = self._opened()
         try:
             self.cupti.call(

@@ -12,7 +12,7 @@ from .host import ChipMetric, Config
 
 #: The default metrics.
 DEFAULT = "smsp__sass_inst_executed,smsp__sass_thread_inst_executed"
-#: What metrics count, by a part of their names. CUPTI has no descriptions of these metrics.
+#: The descriptions of metrics, by a part of their names. CUPTI has no descriptions of these metrics.
 _COUNTED = {
     "inst_executed": "instruction",
     "branch_targets": "branch_target",

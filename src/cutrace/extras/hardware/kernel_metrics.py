@@ -62,7 +62,7 @@ class Profiled:
 def metric_uses(
     trace: Trace, names: Callable[[str], str] = normalize_kernel
 ) -> list[MetricUse]:
-    """The values of each metric of each kernel, sorted by kernel, then in the order in which metrics were requested.
+    """The values of each metric of each kernel, sorted by kernel, then in the order of the request.
     NaN and infinite values are ignored."""
     rows = _rows(trace, of_ranges=False)
     return _uses(trace, rows, _kernels(trace, _launches(trace, rows), names))
@@ -105,7 +105,7 @@ def _uses(trace: Trace, rows: np.ndarray, names: list[str]) -> list[MetricUse]:
 def profiled(
     trace: Trace, names: Callable[[str], str] = normalize_kernel
 ) -> list[Profiled]:
-    """The launches with metrics, in the order of the capture. Values that no counter can have are left out."""
+    """The launches with metrics, in the order of the capture. Impossible values of counters are left out."""
     rows = _rows(trace, of_ranges=False)
     of_rows = _launches(trace, rows)
     kernels = _kernels(trace, of_rows, names)

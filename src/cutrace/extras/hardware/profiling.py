@@ -1,8 +1,8 @@
 """Hardware metrics of selected kernels, of their instructions, or of whole NVTX ranges. The program is recorded without
 counters, and then runs again with counters.
 
-The first run gives the times, and the launches and ranges to choose from (:mod:`.work`). In the second run,
-libcutrace_profiler.so replays only the chosen launches, or counts the chosen ranges as a whole, and records nothing.
+The first run gives the times, the launches and the ranges (:mod:`.work`). In the second run, libcutrace_profiler.so
+replays only the chosen launches, or counts the chosen ranges as a whole, and records nothing.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from .work import CountedWork, Key, Launch, Range, placed
 #: The default metrics of kernels, and of ranges.
 DEFAULT = "why"
 DEFAULT_OF_RANGES = "overview"
-#: The largest number of kernels whose instructions are counted: each needs its own run.
+#: The largest number of kernels for counts of instructions, because each kernel needs a separate run.
 KERNELS = 8
 _LIBRARY = "libcutrace_profiler.so"
 _PLAN = "CUTRACE_PROFILE"
-# The variable that says how long (ms) launches of the second run wait for one that is counted. See
+# The variable with the time (ms) that launches of the second run wait for a counted launch. See
 # native/profiler/inject.cpp.
 _PATIENCE = "CUTRACE_PROFILE_PATIENCE_MS"
 # The shortest such wait.
 _LEAST_PATIENCE = 20_000
-# For each pass, they wait this many times as long as the longest launch.
+# The wait for each pass is this many times as long as the longest launch.
 _TIMES_A_PASS = 10
 # A kernel that counts its own instructions takes about as long as this many passes.
 _PASSES_OF_LINES = 10
@@ -117,13 +117,15 @@ class Profile:
         """The launches or ranges of a process that have values."""
         counted = []
         for one in self.values:
-            has_values = bool(one.values)  # else only its instructions were counted
+            has_values = bool(
+                one.values
+            )  # without values, only its instructions were counted
             if has_values and one.work.process == process:
                 counted.append(one)
         return counted
 
     def table(self) -> Table:
-        """The metrics of all launches or ranges, one row for each value. Times (ns) are from the first run."""
+        """The metrics of all launches or ranges, one row for each value. Times (ns) come from the first run."""
         title = "Metrics of launches"
         identity = "kernel: text, launch"
         if any(isinstance(counted.work, Range) for counted in self.values):
@@ -169,12 +171,12 @@ def profile(
 
     ``kernel`` are patterns of kernel names and ``nvtx`` of ranges around the launch, as in :class:`.Conditions`. In
     each process, the first ``skip`` of these launches are skipped and at most ``count`` are counted. ``ranges`` is the
-    name of NVTX ranges to count instead of launches, each as a whole and in one pass; the default of ``metrics`` is
-    then :data:`DEFAULT_OF_RANGES`. With ``caches`` ``flush``, the caches of the GPU are flushed before each pass of a
-    launch or before each range; with ``keep`` they are not. The default is ``flush`` for launches and ``keep`` for
-    ranges. ``recorded`` is a capture of the same command, as ``cutrace record`` writes it: the command then runs
-    only once, and launches and times are those of this capture. ``say`` receives progress messages. If the first run
-    fails, nothing is written, and the result has its exit status.
+    name of NVTX ranges to count instead of launches, each as a whole and in one pass. The default of ``metrics`` is
+    then :data:`DEFAULT_OF_RANGES`. With ``caches="flush"``, the caches of the GPU are flushed before each pass of a
+    launch or before each range. With ``caches="keep"`` they are not flushed. The default is ``flush`` for launches and
+    ``keep`` for ranges. ``recorded`` is a capture of the same command by ``cutrace record``. The command then runs only
+    once, and launches and times come from this capture. ``say`` receives progress messages. If the first run fails,
+    nothing is written, and the result has its exit status.
 
     Raises :class:`CutraceError` if there is no GPU, its counters cannot be read, no launch or range is selected, the
     first run lost launches, ``recorded`` lacks the start of the program or already has metrics, a metric is unknown,
@@ -312,8 +314,8 @@ def _configured(metrics: str | None, *, lines: bool, of_ranges: bool) -> Config:
 
 @dataclass
 class _Counting:
-    """The further ``runs``, and what is said before them. ``number`` launches or ranges (``what``) are counted in
-    several runs or passes (``how``). ``omitted`` others are not counted, for the reason ``why``."""
+    """The further ``runs``, and the values of the messages before them. ``number`` launches or ranges (``what``) are
+    counted in several runs or passes (``how``). ``omitted`` others are not counted, for the reason ``why``."""
 
     runs: Sequence[Callable[[], None]]
     what: str
@@ -359,7 +361,7 @@ def _count_lines(
     launches: Sequence[Launch],
     done: Profile,
 ) -> _Counting:
-    """Count the instructions of the kernels with the most time, each kernel in a run of its own."""
+    """Count the instructions of the kernels with the most time, each kernel in a separate run."""
     runs = []
     number = 0
     for of_kernel in stretches(launches)[:KERNELS]:
@@ -414,10 +416,10 @@ def _refuse_lost_launches(trace: Trace) -> None:
 
 
 def stretches(launches: Sequence[Launch]) -> list[list[Launch]]:
-    """For each kernel, the launches whose instructions can be counted together: the first consecutive ones in each
+    """For each kernel, the launches that allow a common count of instructions: the first consecutive launches in each
     process. Kernels with more time come first."""
     kernels: dict[tuple[bytes, ...], list[Launch]] = defaultdict(list)
-    # The launch number that would continue the consecutive launches of a kernel in a process.
+    # The number of the next consecutive launch of a kernel in a process.
     continued: dict[Key, int] = {}
     for launch in launches:
         key = (launch.names, launch.process)
@@ -438,10 +440,10 @@ def _second_run(
     *variables: str,
     patience: int = _LEAST_PATIENCE,
 ) -> Iterator[list[Path]]:
-    """Run a command again and count the work that ``keys`` identify. ``variables`` inject the profiler. Yields the
-    files with the values of the processes, sorted by process id.
+    """Run a command again and count the work with these ``keys``. ``variables`` inject the profiler. Yields the files
+    with the values of the processes, sorted by process id.
 
-    :param patience: how long (ms) launches wait for one that is counted.
+    :param patience: the time (ms) that launches wait for a counted launch.
     """
     library = str(installed(_LIBRARY))
     with scratch() as folder:
@@ -480,7 +482,7 @@ def _read_values(
     """Read the files of the processes that counted, sorted by place. Each file has its lines split into fields. Errors
     become notes.
 
-    A process that fails before its first launch or range also leaves a file, even if it has nothing to count.
+    A process that fails before its first launch or range also leaves a file, even without work to count.
     """
     read = []
     for path in files:
@@ -579,8 +581,8 @@ def _matched(
     results: Sequence[dict[Any, _Result]],
     what: str,
 ) -> list[tuple[_Counted, _Result]]:
-    """Pairs of work and its result in the second run. ``results`` has the results of each process by place, then by
-    key. Work without a result becomes a note."""
+    """Pairs of work and its result in the second run. ``results`` has the results by place of the process, then by key.
+    Work without a result becomes a note."""
     matched = []
     for one in chosen:
         if one.place >= len(results):

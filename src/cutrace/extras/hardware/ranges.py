@@ -1,4 +1,4 @@
-"""Hardware counters over ranges of this process: what is counted between a start and an end."""
+"""Hardware counters over ranges of this process, each from a start to an end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Context:
 
     @classmethod
     def current(cls) -> Context:
-        """The current context, else the primary one of the first device with an active one, else that of device 0.
+        """The current context. Without one, the primary context of the first device with an active one, else of device
+        0.
 
         Raises :class:`NoContext` if the program has not initialised CUDA.
         """
@@ -153,7 +154,7 @@ class RangeCounters:
         return dict(zip(self.config.names, values, strict=True))
 
     def close(self) -> None:
-        """Release the counters. If the context has ended, it has already released them."""
+        """Release the counters. A context that has ended has already released them."""
         with contextlib.suppress(CutraceError):
             if self._context.alive:
                 self._call("Disable")

@@ -19,7 +19,7 @@ DRAM = "DRAM"
 _ADVICE = "profile with --metrics flops"
 _BYTES = "dram__bytes.sum"
 _TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
-#: Tensor cores that are busy for a smaller part of the time (percent) count as unused.
+#: Tensor cores with a smaller busy time (percent) count as unused.
 _LEAST_TENSOR = 1.0
 _PEAK = ".peak_sustained_elapsed.per_second"
 #: A kind with a smaller share of a kernel's operations gets no point. For example, compilers load constants with fp16
@@ -29,7 +29,7 @@ _LEAST_SHARE = 0.2
 
 def _instructions(prefix: str, numbers: int) -> dict[str, int]:
     """The metrics of additions, multiplications and multiply-adds, each with its operations per instruction. An
-    instruction works on ``numbers`` numbers."""
+    instruction processes ``numbers`` numbers."""
     weights = {"add": numbers, "mul": numbers, "fma": 2 * numbers}
     return {
         f"smsp__sass_thread_inst_executed_op_{prefix}{op}_pred_on.sum": weight
@@ -95,7 +95,7 @@ class GpuLimits:
 @dataclass(frozen=True)
 class Ceiling:
     """The maximum rate of a GPU: bytes of DRAM per second if ``kind`` is :data:`DRAM`, else operations of the ``kind``
-    per second. ``measured`` says whether the rate comes from counters of the GPU. ``source`` explains the number."""
+    per second. ``measured`` is True if the rate comes from counters of the GPU. ``source`` explains the number."""
 
     kind: str
     rate: float
@@ -107,7 +107,7 @@ class Ceiling:
 class Point:
     """The operations of one kind, summed over all launches of a kernel: the number of ``launches``, their ``time``
     (ns), ``operations``, and ``bytes`` of DRAM. ``ceiling`` is the kind of the lower ceiling at this point, and
-    ``share`` how much of the ceiling is reached. They are "" and None if no ceiling is known."""
+    ``share`` the reached share of the ceiling. They are "" and None if no ceiling is known."""
 
     kernel: str
     kind: str
@@ -144,7 +144,7 @@ class Point:
 @dataclass(frozen=True)
 class Roofline:
     """The points of the kernels on GPUs of one model, longest time first, and the ceilings of the GPU for their kinds
-    of operations. ``notes`` say what is missing."""
+    of operations. ``notes`` describe missing data."""
 
     gpu: GpuLimits
     ceilings: tuple[Ceiling, ...]
@@ -199,7 +199,7 @@ def _roofline(gpu: GpuLimits, launches: Sequence[Profiled]) -> Roofline:
             kernels.setdefault(launch.kernel, []).append(launch)
     ceilings = list(_ceilings(gpu, launches))
     peaks = {}
-    # Measured peaks replace documented ones, because they hold at the clock of the run.
+    # Measured peaks replace documented peaks, because they apply to the clock of the run.
     for ceiling in sorted(ceilings, key=lambda ceiling: ceiling.measured):
         peaks[ceiling.kind] = ceiling.rate
     points: list[Point] = []
@@ -213,7 +213,7 @@ def _roofline(gpu: GpuLimits, launches: Sequence[Profiled]) -> Roofline:
 
 
 def _operations(launch: Profiled) -> dict[str, float]:
-    """The operations of each kind whose metrics are complete."""
+    """The operations of each kind with complete metrics."""
     values = launch.values
     operations = {}
     for kind, metrics in KINDS.items():
@@ -224,7 +224,7 @@ def _operations(launch: Profiled) -> dict[str, float]:
 
 
 def _hides_operations(launch: Profiled) -> bool:
-    """Whether a launch used tensor cores whose operations were not counted. Its point would be far too low."""
+    """Whether a launch used tensor cores without a count of their operations. Its point would be far too low."""
     if launch.values.get(_TENSOR, 0) < _LEAST_TENSOR:
         return False
     return not any(kind.startswith("tensor") for kind in _operations(launch))
@@ -291,7 +291,7 @@ def _ceilings(gpu: GpuLimits, launches: Sequence[Profiled]) -> Iterator[Ceiling]
             source = f"{operations:,} a cycle x {processors} x {clock}"
             yield Ceiling(kind, operations * cycles, False, source)
     for kind, metrics in ({DRAM: {_BYTES: 1}} | KINDS).items():
-        # The metric's peak is that of sparse matrices, which few kernels use: see docs/internals/why.md.
+        # The metric's peak applies to sparse matrices, which few kernels use: see docs/internals/why.md.
         if kind.startswith("tensor"):
             continue
         # The last metric of a kind counts multiply-adds, which have the highest rate.

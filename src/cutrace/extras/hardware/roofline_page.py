@@ -19,9 +19,9 @@ _RIGHT = 20
 _TOP = 26
 _BOTTOM = 40
 _RADIUS = 9
-#: The height of a line of a label, which no browser exceeds by much.
+#: The height of a line of a label. No browser needs much more.
 _LINE = 13
-#: The width of a letter, which no browser exceeds by much.
+#: The width of a letter. No browser needs much more.
 _LETTER = 6.6
 #: The smallest distance of two numbers on an axis.
 _APART = 46
@@ -189,7 +189,7 @@ def picture_of(roof: Roofline, size: tuple[int, int] = _WIDE) -> str:
             rates.append(point.rate)
     x = _Axis(intensities, _LEFT, width - _RIGHT)
     y = _Axis(rates, height - _BOTTOM, _TOP)
-    # Kernels with less time are drawn later, so that others do not hide them.
+    # Kernels with less time are drawn later, so that kernels with more time do not hide them.
     dots = [_dot(number, point, x, y) for number, point in placed]
     name = f'<text x="{x.end}" y="14" text-anchor="end">{escaped(roof.gpu.name)}</text>'
     return "\n".join(
@@ -298,8 +298,8 @@ class _Labels:
     def place(
         self, label: str, left: float, level: float, *, below: bool
     ) -> tuple[float, float] | None:
-        """Return the right end and the base of a label that is ``below`` or above a line. ``left`` is the left end of
-        the line. None if all places are taken; the line then has the label as a title."""
+        """Return the right end and the base of a label ``below`` or above a line. ``left`` is the left end of the line.
+        None if all places are taken. The line then has the label as a title."""
         base = level - 4
         if below:
             base = level + _LINE

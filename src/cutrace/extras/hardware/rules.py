@@ -1,8 +1,8 @@
 """Rules that say in sentences why a kernel is slow.
 
-The first rules name the limiter: the unit that is closest to its peak, or latency. They decide like the rule "Speed Of
-Light" of Nsight Compute, so that both tools start with the same statement. The other rules name causes, sorted by the
-share of the kernel's time that they can explain. docs/internals/why.md lists all rules.
+The first rules name the limiter: the unit closest to its peak, or latency. They use the conditions of the rule "Speed
+Of Light" of Nsight Compute, so that both tools start with the same statement. The other rules name causes, sorted by
+the share of the kernel's time that a cause can explain. docs/internals/why.md lists all rules.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ L2_READ_SECTORS = "lts__t_sectors_srcunit_tex_op_read.sum"
 L1_HITS = "l1tex__t_sector_hit_rate.pct"
 _USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.pct"
 _SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
-#: Sectors that the instructions of the kernel touch, for loads to registers and for asynchronous copies to shared
+#: Sectors that the instructions of the kernel access, for loads to registers and for asynchronous copies to shared
 #: memory.
 _TOUCHED = "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_{}.sum"
 _CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
@@ -64,15 +64,15 @@ PIPES: dict[str, tuple[str, ...]] = {
     "lsu": (f"sm__inst_executed_pipe_lsu{_PCT}_active",),
 }
 
-#: A kernel is limited by latency if both compute and memory are below this percentage of their peaks. These three
-#: thresholds are those of NVIDIA's rule "Speed Of Light".
+#: A kernel is limited by latency if both compute and memory are below this percentage of their peaks. NVIDIA's rule
+#: "Speed Of Light" has the same three thresholds.
 LATENCY_BOUND = 60.0
 #: A kernel is near a peak from this percentage on.
 NEAR_PEAK = 80.0
 #: Compute and memory are balanced if they differ by less (percentage points).
 BALANCED = 10.0
 _ISSUE_SLOTS = "issue slots"
-#: A pipe explains the throughput of the multiprocessors if its own use is at least this share of the throughput.
+#: A pipe explains the throughput of the multiprocessors if its use is at least this share of the throughput.
 _EXPLAINS = 0.75
 
 _GUIDE = "https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html"
@@ -84,8 +84,8 @@ _ROOFLINE = "https://doi.org/10.1145/1498765.1498785"
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found: a ``sentence`` with figures, the largest ``share`` (0 to 1) of the kernel's time that it can
-    explain, and the ``remedy``."""
+    """The finding of a rule: a ``sentence`` with figures, the largest ``share`` (0 to 1) of the kernel's time that it
+    can explain, and the ``remedy``."""
 
     rule: str
     sentence: str
@@ -99,10 +99,10 @@ Said = tuple[str, float] | tuple[str, float, str]
 
 @dataclass(frozen=True)
 class KernelRule:
-    """A rule on the ``metrics`` of a kernel. ``formula`` is compared with ``threshold``, in ``unit``. ``source`` is
-    where the rule comes from. ``says`` gets facts that have all metrics, and returns a sentence with its share, or
-    None. With ``launch``, the rule also needs the launch configuration and the attributes of the GPU. With ``flushed``,
-    it needs caches that were flushed."""
+    """A rule on the ``metrics`` of a kernel. ``formula`` is compared with ``threshold``, in ``unit``. ``source`` is the
+    origin of the rule. ``says`` gets facts with all metrics, and returns a sentence with its share, or None. With
+    ``launch``, the rule also needs the launch configuration and the attributes of the GPU. With ``flushed``, it needs
+    flushed caches."""
 
     name: str
     metrics: tuple[str, ...]
@@ -117,7 +117,7 @@ class KernelRule:
     flushed: bool = False
 
     def lacks(self, facts: Facts) -> str:
-        """What the rule needs and the facts lack, and what to do about it. "" if the facts have everything."""
+        """The inputs of the rule that the facts lack, with advice. "" if the facts have all inputs."""
         if not facts.values.keys() >= set(self.metrics):
             return "their metrics are in the set why: profile with --metrics why"
         if self.launch and (facts.shape is None or facts.room is None):
@@ -127,8 +127,8 @@ class KernelRule:
         return ""
 
     def find(self, facts: Facts) -> Finding | None:
-        """What the rule finds in these facts. None if it finds nothing, or if the facts lack something that it
-        needs."""
+        """The finding of the rule on these facts. None without a finding, and if the facts lack an input of the
+        rule."""
         if self.lacks(facts):
             return None
         said = self.says(facts, self.threshold)
@@ -158,7 +158,7 @@ def findings(facts: Facts) -> list[Finding]:
 
 
 def not_asked(facts: Facts) -> list[KernelRule]:
-    """The rules that need something that the facts lack."""
+    """The rules with an input that the facts lack."""
     return [rule for rule in RULES if rule.lacks(facts)]
 
 
@@ -187,7 +187,7 @@ def limit(facts: Facts) -> str:
 
 
 def memory_units(facts: Facts) -> dict[str, float]:
-    """The throughputs of DRAM, L2 and L1, where they were counted (percent of the peak over the whole time)."""
+    """The counted throughputs of DRAM, L2 and L1 (percent of the peak over the whole time)."""
     units = {}
     for name, metric in (("DRAM", DRAM), ("L2", L2), ("L1", L1)):
         if metric in facts.values:
@@ -199,9 +199,11 @@ def memory_units(facts: Facts) -> dict[str, float]:
 
 
 def memory_unit(facts: Facts) -> str:
-    """The memory (DRAM, L2 or L1) whose throughput determines :data:`MEMORY`. Needs the throughputs of all three.
+    """The memory (DRAM, L2 or L1) with the throughput that determines :data:`MEMORY`. Needs the throughputs of all
+    three.
 
-    The throughputs of L1 and L2 can exceed :data:`MEMORY`, because they include parts that it does not count.
+    The throughputs of L1 and L2 can exceed :data:`MEMORY`, because they include parts that :data:`MEMORY` does not
+    count.
     """
     memory = facts.values[MEMORY]
     units = memory_units(facts)
@@ -215,7 +217,8 @@ _SAME = 1.0
 
 
 def busy_pipe(facts: Facts, pipe: str) -> float | None:
-    """How busy a pipe is (percent of the time in which its multiprocessor has a warp). None if it was not counted."""
+    """The busy time of a pipe (percent of the time in which its multiprocessor has a warp). None if it was not
+    counted."""
     counted = [facts.values[name] for name in PIPES[pipe] if name in facts.values]
     return max(counted, default=None)
 
@@ -240,7 +243,7 @@ _SAID_OF_MEMORY = {
 
 
 def _memory(unit: str, facts: Facts, _: float) -> Said | None:
-    """The memory ``unit`` that is closest to its peak limits the kernel."""
+    """The memory ``unit`` closest to its peak limits the kernel."""
     if limit(facts) != "memory" or memory_unit(facts) != unit:
         return None
     memory = facts.values[MEMORY]
@@ -396,8 +399,8 @@ def _tail(facts: Facts, threshold: float) -> Said | None:
     lost = (1 - rest) * last
     achieved = facts.values.get(WARPS)
     if achieved is not None and facts.room.percent:
-        # If warps fill nearly all slots on average, the last wave cannot have taken long. The metric counts only the
-        # time in which a multiprocessor has a warp.
+        # If warps fill nearly all slots on average, the last wave must have been short. The metric counts only the time
+        # in which a multiprocessor has a warp.
         lost = min(lost, 1 - achieved * facts.active / facts.room.percent)
     if 100 * lost < threshold:
         return None
@@ -434,7 +437,7 @@ def _partial_warps(facts: Facts, threshold: float) -> Said | None:
 
 
 def _executing(facts: Facts) -> float:
-    """The share of the time that depends on the number of executed instructions: all of it, unless memory is the
+    """The share of the time that depends on the number of executed instructions: the whole time, unless memory is the
     limit."""
     if limit(facts) == "memory":
         return facts.values[COMPUTE] / 100
@@ -516,7 +519,7 @@ def _local(facts: Facts, threshold: float) -> Said | None:
 
 
 def _reuse(facts: Facts, threshold: float) -> Said | None:
-    """L2 serves the same bytes many times. Unused bytes of sectors are left out, because another rule counts them."""
+    """L2 serves the same bytes many times. This excludes unused bytes of sectors, because another rule counts them."""
     memory = facts.values[MEMORY]
     read = facts.values[DRAM_READ]
     used = used_of_loads(facts) or 100
@@ -539,7 +542,7 @@ def _divergence(facts: Facts, threshold: float) -> Said | None:
     if facts.shape is not None:
         warps = -(-facts.shape.threads // _WARP)
         full = facts.shape.threads / warps
-    # Threads that partial warps lack are left out, because another rule counts them.
+    # Exclude the missing threads of partial warps, because another rule counts them.
     if threads / full >= threshold / _WARP:
         return None
     sentence = f"divergent: {threads:.0f} of {full:.0f} threads active in an instruction on average"
@@ -568,7 +571,7 @@ _SLOW = 8
 
 @dataclass(frozen=True)
 class Stall:
-    """A stall reason: what a warp waits for, and the remedy. ``harmless`` means that it needs no action."""
+    """A stall reason: the cause of the wait of a warp, and the remedy. A ``harmless`` reason needs no action."""
 
     waits_for: str
     remedy: str = ""
@@ -680,7 +683,7 @@ _MEMORY_REMEDIES = {
     "L2": "Ask L2 for fewer bytes: coalesce, and reuse data in shared memory or registers.",
     "L1": "Use fewer or wider accesses to shared memory and L1, avoid bank conflicts, and keep data in registers.",
 }
-#: What also helps below :data:`NEAR_PEAK`, and what does not help from there on.
+#: The additional remedy below :data:`NEAR_PEAK`, and the sentence from :data:`NEAR_PEAK` on.
 _MORE_IN_FLIGHT = (
     " Or move the same bytes faster: keep more or wider accesses in flight."
 )
@@ -900,7 +903,7 @@ def _rules() -> Iterator[KernelRule]:
     )
 
 
-#: The stall reasons that the rule about stalls needs.
+#: The stall reasons that the rule about stalls compares.
 _ASKED: Sequence[str] = (
     "long_scoreboard",
     "lg_throttle",
@@ -916,5 +919,5 @@ _ASKED: Sequence[str] = (
 )
 
 RULES: tuple[KernelRule, ...] = tuple(_rules())
-#: The names of the rules that name a limiter.
+#: The names of the rules on the limiter.
 LIMITERS = frozenset(rule.name for rule in RULES if rule.limiter)

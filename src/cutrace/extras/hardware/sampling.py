@@ -31,7 +31,7 @@ from .sets import SAMPLED, chosen
 
 #: Seconds between reads of samples.
 POLL_S = 0.05
-#: Samples that are decoded at once, and bytes of the GPU buffer for samples that are not decoded yet.
+#: The number of samples that are decoded at once, and bytes of the GPU buffer for undecoded samples.
 BATCH = 512
 BUFFER = 64 << 20
 
@@ -54,10 +54,10 @@ class Samples(NamedTuple):
 
 
 class PmSampler:
-    """Samples metrics of one GPU. ``names`` are the sampled metrics, and ``left_out`` those that do not fit.
+    """Samples metrics of one GPU. ``names`` are the sampled metrics, and ``left_out`` the metrics that do not fit into
+    one pass.
 
-    ``metrics`` is ``SET|NAME,...``, or "" for the default set. Of the default set, only the metrics that fit into one
-    pass are sampled.
+    ``metrics`` is ``SET|NAME,...``, or "" for the default set. Only metrics of the default set may be left out.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class PmSampler:
         self.chip = Chip(cupti, chip_of(cupti, device), SAMPLES, image.raw)
         self.names, self.left_out = self._choose(metrics)
         config = self.chip.configure(self.names).image
-        self._config = config  # kept alive, because CUPTI keeps its address
+        self._config = config  # referenced here, because CUPTI keeps its address
         self._sampling = cupti.call("PmSamplingEnable", device=device).sampling
         try:
             fields = {
@@ -215,7 +215,7 @@ class PmSampler:
 class BoottimeClock:
     """Converts times of samples to BOOTTIME.
 
-    Samples have the clock of CUPTI's activity records. It is BOOTTIME if cutrace's collector has registered its
+    Samples have the clock of CUPTI's activity records. This clock is BOOTTIME if cutrace's collector has registered its
     timestamp callback in the process, else REALTIME.
     """
 
@@ -230,8 +230,7 @@ class BoottimeClock:
         offset = now - self._read(time.CLOCK_REALTIME)
         if len(times):
             last = int(times[-1])
-            # The clocks differ by years and the sample is seconds old, so the clock that is closer to now is the right
-            # one.
+            # The two clocks differ by years and the sample is seconds old, so the clock closer to now is the right one.
             if abs(last - now) < abs(last + offset - now):
                 offset = 0
         if abs(offset - self._offset) > _STEP_NS:
@@ -279,8 +278,8 @@ class CounterRows:
         return self._rows(times, values)
 
     def missing(self, since: int, until: int, interval_ns: int) -> None:
-        """Count missing samples as lost: those between the last sample, or ``since`` if that is later, and ``until``
-        (ns)."""
+        """Count the missing samples up to ``until`` (ns) as lost. They start at the last sample, or at ``since`` if
+        that is later."""
         last = max(since, self._end or 0)
         self.lost += max(0, until - last) // interval_ns
 
@@ -314,7 +313,7 @@ class GpuSampling:
     ) -> None:
         """``path`` is the file of the capture, ``info`` its process description, and ``max_size`` the maximum size of
         the file (bytes)."""
-        # Samples are written immediately, so that they are kept if this process is killed.
+        # Samples are written immediately, so that the file has them even if this process is killed.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._file: BinaryIO = os.fdopen(descriptor, "wb")
         self._max_size = max_size
@@ -392,7 +391,7 @@ class GpuSampling:
             while not self._stopped.wait(POLL_S):
                 for samples in sampler.read():
                     self._write(rows.of(samples))
-                    # Sampling may always be ahead of reading, so this loop has to check.
+                    # The GPU may take samples faster than this loop reads them, so the loop checks for the end.
                     if self._stopped.is_set():
                         break
             sampler.stop()

@@ -1,4 +1,4 @@
-"""Sets of metrics, each for one question. Metrics that a chip lacks are omitted from a set."""
+"""Sets of metrics, each for one question. A set leaves out the metrics that a chip lacks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _OPERATIONS = tuple(
 
 @dataclass(frozen=True)
 class MetricSet:
-    """The metrics (``names``) that answer the question ``asks``. ``formulas`` are pairs of name and formula of derived
+    """The metrics (``names``) for the question ``asks``. ``formulas`` are pairs of name and formula of derived
     values."""
 
     name: str
@@ -274,7 +274,7 @@ SAMPLED = (
 
 
 def hint(word: str) -> str:
-    """What to do about an unknown name of a set."""
+    """The advice for an unknown name of a set."""
     return did_you_mean(word, SETS, f"the sets are {', '.join(SETS)}")
 
 
@@ -284,10 +284,10 @@ def in_set(chip: Chip, name: str) -> list[str]:
 
 
 def chosen(chip: Chip, text: str) -> list[str]:
-    """The metrics that ``SET|NAME,...`` stands for on a chip. Metrics of a set that the chip lacks are omitted.
+    """The metrics of ``SET|NAME,...`` on a chip. Metrics of a set that the chip lacks are left out.
 
-    Raises :class:`CutraceError` for a name that is neither a set nor a metric of the chip, and for a set of which the
-    chip has no metric.
+    Raises :class:`CutraceError` for a name that is neither a set nor a metric of the chip, and for a set without a
+    metric of the chip.
     """
     names: list[str] = []
     for word in parse_words(text):

@@ -1,2 +1,2 @@
-// Tables need no more than tables.js.
+// The tables need only tables.js.
 themeButton(() => {});

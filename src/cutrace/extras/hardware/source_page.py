@@ -17,7 +17,7 @@ _FOLDER = Path(__file__).parent
 
 #: The number of context lines before and after each measured line.
 _AROUND = 4
-#: The most rows of the list at the top, and the most instructions of a function without line information.
+#: The largest number of rows of the list at the top, and of instructions of a function without line information.
 _HOTTEST = 20
 _INSTRUCTIONS = 100
 _LARGEST = 4 << 20
@@ -105,7 +105,7 @@ class _Tables:
         return f"<thead><tr>{''.join(cells)}</tr></thead>"
 
     def _cells(self, heat: Heat | None, code: str) -> str:
-        """The cells after the first: the measurements and the code."""
+        """The cells after the first one, with the measurements and the code."""
         total = self._sources.total
         heat = heat or Heat()
         cells = ""

@@ -15,9 +15,9 @@ import numpy as np
 from ...analysis.names import UNKNOWN, normalize_kernel
 from ...trace import Trace
 
-#: The stall reason of warps that did not wait but issued an instruction.
+#: The stall reason of warps that issued an instruction.
 SELECTED = "selected"
-#: The name under which :class:`Sources` lists the number of PC samples among its metrics.
+#: The name of the number of PC samples among the metrics of :class:`Sources`.
 SAMPLES = "samples"
 
 _Key = TypeVar("_Key")
@@ -57,8 +57,8 @@ class LineMetric:
 
 @dataclass(frozen=True)
 class StallUse:
-    """The samples of a function with one stall reason. ``samples`` is their number, ``not_issued`` the number of those
-    taken when the scheduler issued no instruction, and ``share`` (0 to 1) their share of the function's samples."""
+    """The samples of a function with one stall reason. ``samples`` is their number, and ``share`` (0 to 1) their share
+    of the function's samples. ``not_issued`` counts the samples in cycles without an issued instruction."""
 
     function: str
     stall: str
@@ -217,7 +217,7 @@ def _sums(
     key: Callable[..., _Key],
     *fields: str,
 ) -> dict[_Key, tuple[int, int]]:
-    """The sums of ``samples`` and ``not_issued`` of PC samples. Their key is made of the values of ``fields``."""
+    """The sums of ``samples`` and ``not_issued`` of PC samples, by the values of ``fields``."""
     sums: dict[_Key, tuple[int, int]] = {}
     for rows in trace.blocks("pc_samples"):
         columns = np.stack([rows[name] for name in fields])

@@ -22,7 +22,8 @@ from .sources import line_metrics, sampled_lines, stall_uses
 def _measured(
     uses: Callable[[Trace, Callable[[str], str]], Iterable[Any]],
 ) -> Callable[[View], Iterable[Any]]:
-    """Make a function that reads rows from the trace of a view, with function names in the form that the user chose."""
+    """Make a function that reads rows from the trace of a view, with function names in the form of the user's
+    choice."""
     return lambda view: uses(view.trace, view.collected.options.names)
 
 

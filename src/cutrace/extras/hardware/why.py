@@ -18,9 +18,9 @@ from .roofline import Roofline, every_roofline
 from .rules import Finding, KernelRule
 from .sources import line_metrics, sampled_lines
 
-#: The most lines of source of a kernel.
+#: The largest number of lines of source of a kernel.
 _LINES = 5
-#: The most kernels that a note names.
+#: The largest number of kernels in a note.
 _NAMED = 5
 
 _BYTES = "dram__bytes_{}.sum"
@@ -58,8 +58,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class KernelChange:
-    """A kernel ``before`` and ``after`` a change: the causes that are ``gone`` and those that are ``new``, and its
-    ``values`` in both captures."""
+    """A kernel ``before`` and ``after`` a change: the ``gone`` and the ``new`` causes, and its ``values`` in both
+    captures."""
 
     before: Answer
     after: Answer
@@ -75,7 +75,8 @@ class KernelChange:
 
 @dataclass(frozen=True)
 class Why:
-    """The ``answers`` and ``rooflines`` of a capture, or the ``changes`` between two. ``notes`` say what is missing."""
+    """The ``answers`` and ``rooflines`` of a capture, or the ``changes`` between two captures. ``notes`` describe
+    missing data."""
 
     answers: tuple[Answer, ...] = ()
     rooflines: tuple[Roofline, ...] = ()
@@ -97,9 +98,9 @@ def explained(trace: Trace, kernel: Patterns | None = None) -> Why:
 
 
 def compared(before: Why, after: Why) -> Why:
-    """The changes of the kernels that both captures have, longest time before the change first. Kernels are matched by
-    stable name; of kernels with the same name, by symbol and launch configuration. Raises :class:`CutraceError` if no
-    kernel is in both."""
+    """The changes of the kernels in both captures, longest time before the change first. Kernels are matched by stable
+    name, and kernels with the same name by symbol and launch configuration. Raises :class:`CutraceError` if no kernel
+    is in both."""
     pairs = _pairs(before.answers, after.answers)
     if not pairs:
         raise CutraceError(
@@ -125,7 +126,7 @@ def _pairs(
     before: Sequence[Answer], after: Sequence[Answer]
 ) -> list[tuple[Answer, Answer]]:
     """Pairs of the same kernel in both captures. Kernels with the same symbol and configuration are paired first, then
-    those with the same symbol, the same configuration, or only the same stable name. Several candidates are paired in
+    kernels with the same symbol, the same configuration, or only the same stable name. Several candidates are paired in
     the order of time."""
     left = list(after)
     chosen: dict[int, Answer] = {}
@@ -141,7 +142,7 @@ def _pairs(
     return [(before[number], chosen[number]) for number in sorted(chosen)]
 
 
-#: What two paired kernels have in common, the closest match first.
+#: The properties that paired kernels share, the closest match first.
 _IDENTITIES: tuple[Callable[[Facts], object], ...] = (
     attrgetter("kernel", "symbol", "shape"),
     attrgetter("kernel", "symbol"),
@@ -164,9 +165,9 @@ def _changed(before: Answer, after: Answer) -> KernelChange:
 
 
 def _causes_of(answer: Answer, without: Answer) -> tuple[Finding, ...]:
-    """The causes that are known to be absent from the other answer."""
+    """The causes that the other answer certainly lacks."""
     known = rules.LIMITERS | {finding.rule for finding in without.findings}
-    # A rule that was not asked may hold there.
+    # A rule that was not asked may apply there.
     known |= {rule.name for rule in without.not_asked}
     return tuple(finding for finding in answer.findings if finding.rule not in known)
 
@@ -178,7 +179,7 @@ def _change(before: float, after: float) -> float | None:
 
 
 def answers(trace: Trace, kernel: Patterns | None = None) -> list[Answer]:
-    """An answer for each kernel with metrics whose name matches a pattern, longest time first. Raises
+    """An answer for each kernel with metrics and a matching name, longest time first. Raises
     :class:`CutraceError` if there is none."""
     every = kernel_facts(trace)
     if not every:
@@ -220,7 +221,7 @@ def _answer(facts: Facts, lines: Sequence[tuple[Cell, ...]]) -> Answer:
 
 
 def suffices(names: Sequence[str]) -> bool:
-    """Whether these metrics determine the limiter of a kernel."""
+    """Whether these metrics are enough to determine the limiter of a kernel."""
     return rules.COMPUTE in names and rules.MEMORY in names
 
 
@@ -242,7 +243,7 @@ def _part(value: float | None) -> float | None:
 
 
 def _compute(facts: Facts) -> Table:
-    """How busy the units of the multiprocessors are, while they have a warp."""
+    """The busy time of the units of the multiprocessors, while they have a warp."""
     values = facts.values
     rows: list[tuple[Cell, ...]] = []
     if rules.COMPUTE in values:
@@ -271,7 +272,7 @@ def _memory(facts: Facts) -> Table:
     whole = values.get("dram__bytes.sum")
     if read is not None and write is not None:
         whole = read + write
-    # The rates are those of the counted run. Its clocks and caches may differ from those of the first run.
+    # The rates belong to the counted run. Its clocks and caches may differ from the first run.
     time = values.get("gpu__time_duration.sum")
 
     def rate(count: float | None) -> float | None:
@@ -334,7 +335,7 @@ def _occupancy(facts: Facts) -> Table:
 
 
 def _stalls(facts: Facts) -> Table:
-    """The time between two instructions of a warp, divided by what the warp waits for."""
+    """The time between two instructions of a warp, by stall reason."""
     columns = columns_of("share: 1, cycles: number, reason: text, waits for: text")
     rows: list[tuple[Cell, ...]] = []
     if rules.LATENCY in facts.values:
@@ -346,8 +347,8 @@ def _stalls(facts: Facts) -> Table:
                 waits_for = rules.STALLS[reason].waits_for
                 rows.append((share, share * cycles, reason, waits_for))
         if rows:
-            # The rest is the issue itself, which takes one cycle, and reasons that are rare or were not counted. Counts
-            # of different passes may add up to more than the whole.
+            # The rest is the issue of the instruction, which takes one cycle, and reasons that are rare or uncounted.
+            # Counts of different passes may add up to more than the whole.
             left = max(left, 0.0)
             rows.append((left, left * cycles, "", "issue, and all other reasons"))
     return Table("stalls", "Stalls", columns, rows)
@@ -358,7 +359,7 @@ _LEAST_STALL = 0.03
 
 
 def _lines_by_function(trace: Trace) -> dict[str, list[tuple[Cell, ...]]]:
-    """For each function, the lines with the most instructions and those with the most samples."""
+    """For each function, the lines with the most instructions and the lines with the most samples."""
     lines: dict[str, list[tuple[float, str, str]]] = {}
     sampled: dict[str, list[tuple[float, str, str]]] = {}
     for use in line_metrics(trace, str):

@@ -30,7 +30,7 @@ _CACHES = {
 
 
 def about(facts: Facts) -> list[str]:
-    """Lines on what was measured: time and launches, the full name, launch configuration, GPU and caches."""
+    """Lines on the measured kernel: time and launches, the full name, launch configuration, GPU and caches."""
     time = f"{duration(facts.time)} a launch"
     if facts.total:
         time += f", {facts.share:.1%} of the time of all kernels".replace("%", " %")
@@ -65,7 +65,7 @@ def _extent(extent: tuple[int, int, int]) -> str:
 
 
 def missing(answer: Answer) -> str:
-    """A sentence on the rules that lack metrics, "" if there are none."""
+    """A sentence on the rules without their metrics, "" if there are none."""
     if not answer.not_asked:
         return ""
     by_reason: dict[str, list[str]] = {}
@@ -78,8 +78,8 @@ def missing(answer: Answer) -> str:
 
 
 def said(answer: Answer) -> Iterator[tuple[str, str]]:
-    """Yield the sentence and the remedy of each finding. Sentences on causes give their share of the time. A remedy is
-    given once."""
+    """Yield the sentence and the remedy of each finding. Sentences on causes give their share of the time. A repeated
+    remedy is left out."""
     given = set()
     for finding in answer.findings:
         sentence = finding.sentence
@@ -216,7 +216,7 @@ def _indented(table: Table, width: int) -> Iterator[str]:
 
 
 def wrapped(text: str, width: int, first: str, style: str = "") -> Iterator[str]:
-    """Wrap a paragraph. Its lines are indented as far as the text after ``first``."""
+    """Wrap a paragraph. Its lines are indented by the width of ``first``."""
     lines = textwrap.wrap(
         text, width, initial_indent=first, subsequent_indent=" " * len(first)
     )
@@ -271,7 +271,7 @@ def _folded(figures: Sequence[Table]) -> Iterator[str]:
 
 
 def objects(why: Why) -> dict[str, Any]:
-    """The values of the JSON, as schemas/why.json describes them."""
+    """The values of the JSON. schemas/why.json describes them."""
     return {
         "kernels": list(map(_object, why.answers)),
         "changes": list(map(_change_object, why.changes)),

@@ -1,7 +1,7 @@
 """Select the work that `cutrace profile` counts: launches of kernels, or whole NVTX ranges.
 
-The second run identifies work by its names and by its number. The work with the same names in a process is numbered in
-the order of starts. So the program must do the same work in each run.
+The second run identifies work by its names and by its number. Work with the same names in a process is numbered in the
+order of starts. So the program must do the same work in each run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CountedWork(ABC):
 
     @property
     def time(self) -> int:
-        """How long it took (ns)."""
+        """Its duration (ns)."""
         return int(self.row["end"] - self.row["start"])
 
     @property
@@ -84,8 +84,8 @@ class Range(CountedWork):
         return {"device": self.device, "range": to.string(self.names[-1])}
 
 
-#: The names (of a kernel: its name; of a range: domain and name), and the number among the work with these names in its
-#: process.
+#: The names of a kernel (its name) or of a range (domain and name), and the number among the work with these names in
+#: its process.
 Key = tuple[tuple[bytes, ...], int]
 _SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 
@@ -135,7 +135,7 @@ def choose_ranges(
 ) -> tuple[list[Range], int, int]:
     """The ranges whose names match a pattern, with their places. In each process, the first ``skip`` ranges are skipped
     and at most ``count`` follow. Also returns the number of places, and the number of ranges that are left out because
-    they start inside another one: the GPU counts one range at a time.
+    they start inside another range. The GPU counts one range at a time.
 
     Raises :class:`CutraceError` if no range is selected.
     """
@@ -150,7 +150,7 @@ def choose_ranges(
         end = int(each.row["end"])
         if end and start < ends[each.process]:
             inside += 1
-        elif end:  # else it never ended
+        elif end:  # 0: the range never ended
             ends[each.process] = end
             found.append(each)
     met = f"{count_of(len(found), 'NVTX range')} met the filter. Change --ranges, --skip or --count."
@@ -174,7 +174,7 @@ def placed(
     return with_places, len(places)
 
 
-#: Losses that may include launches. The values are details of losses that only affect other records.
+#: Losses that may include launches. The values are details of losses without launches.
 _LOSSES_OF_LAUNCHES = {
     "cupti_dropped": (),
     "kept_back": (),
@@ -202,8 +202,7 @@ def lost_launches(trace: Trace) -> list[str]:
 
 
 def launches(trace: Trace) -> Iterator[Launch]:
-    """The launches of each process of a trace outside CUDA graphs, in order. Launches without known times are
-    included."""
+    """The launches of each process of a trace outside CUDA graphs, in order, including launches without known times."""
     configurations = trace.launches
     kernels = np.concatenate([trace.kernels, trace.unknown("kernels")])
     kernels = kernels[configurations["graph"][kernels["launch"]] == 0]

@@ -1,7 +1,7 @@
 """Exports of Nsight Systems: SQLite databases, and folders or files of Arrow and Parquet tables.
 
-All have the same tables. Columns are looked up by name, because they differ between versions. Unknown tables are not
-imported; the account names them. :mod:`.nsys_events` maps the tables.
+All formats have the same tables. Columns are looked up by name, because they differ between versions. Unknown tables
+are not imported; the account names them. :mod:`.nsys_events` maps the tables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from . import nsys_events, nsys_nvtx, nsys_target
 from .reading import BatchOfTarget, Kinds, Reading, Target, value_or
 from .schema import THREAD_BITS, THREADS
 
-# Every export has one of these tables, and no other database has any of them.
+# Every export has one of these tables, and other databases have none of them.
 _SIGNS = frozenset(
     {
         "META_DATA_EXPORT",
@@ -208,7 +208,7 @@ class NsysReading(Reading):
     def _leave(self, name: str) -> None:
         """Count the rows and durations of a table that is not imported."""
         if name in nsys_target.READ:
-            return  # accounted for where it is read
+            return  # other code accounts for it
         what, why = nsys_events.leftover(name)
         span = _span_columns(self.tables.names[name])
         if not span:

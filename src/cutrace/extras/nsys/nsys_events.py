@@ -25,7 +25,7 @@ from .schema import NOTHING, SqlColumn, declare
 if TYPE_CHECKING:
     from .nsys import NsysReading
 
-#: Columns that repeat other columns, or have no meaning outside nsys.
+#: Columns that repeat other columns, and columns without a meaning outside nsys.
 REDUNDANT = frozenset(
     {
         "eventClass",
@@ -52,7 +52,7 @@ def without_version(name: str) -> str:
 
 
 def _has_text(reading: NsysReading, batch: ColumnBatch, column: str) -> np.ndarray:
-    """Whether each id of a column has a string in the file that is not empty."""
+    """Whether each id of a column has a nonempty string in the file."""
     texts = reading.texts
     has_text = map_distinct(batch[column], lambda number: bool(texts[number]), bool)
     has_text &= batch.known(column)
@@ -128,7 +128,7 @@ def _calls(reading: NsysReading, target: Target, made: Rows) -> None:
     batch = made.batch
     function = made.of("function").rows
     made.check("nameId")
-    # Class 0 is the runtime, class 1 the driver. For other classes the name of the function decides.
+    # Class 0 is the runtime, class 1 the driver. The name of the function decides about other classes.
     classes = value_or(batch, "eventClass", -1)
     by_name = np.where(map_distinct(batch["nameId"], of_runtime, bool), 2, 1)
     runtime = classes == 0
@@ -178,7 +178,7 @@ def _overheads(reading: NsysReading, target: Target, made: Rows) -> None:
 # Slices of the host
 
 
-# The columns that can hold the name of a slice, the preferred one first, and the conversions of their values.
+# The columns with possible names of a slice, the preferred one first, and the conversions of their values.
 _NAMES = {
     "nameId": "function",
     "textId": "function",

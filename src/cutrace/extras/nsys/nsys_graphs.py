@@ -1,5 +1,5 @@
-"""Where nodes of CUDA graphs were created, from an export of Nsight Systems. The origin of a node is the push/pop
-ranges of the creating thread."""
+"""The origins of nodes of CUDA graphs, from an export of Nsight Systems. The origin of a node is the push/pop ranges of
+the creating thread."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def write_nodes(reading: NsysReading, pushes: tuple[np.ndarray, ...]) -> None:
         time = time[order][first]
         is_original = original == 0
         root = np.where(is_original, np.arange(len(ids)), find(ids, original))
-        # An original can itself be a copy. Each round doubles the number of steps that are followed.
+        # An original can itself be a copy. Each round doubles the number of followed steps.
         for _ in range(len(ids).bit_length()):
             root = np.where(root < 0, -1, root[root])
         recorded = (root >= 0) & is_original[root]

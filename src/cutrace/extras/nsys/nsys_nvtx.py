@@ -109,8 +109,7 @@ def _first_pass(reading: NsysReading) -> _Named:
 
 
 def depths(starts: np.ndarray, ends: np.ndarray, *groups: np.ndarray) -> np.ndarray:
-    """The number of ranges around each range. Only ranges with the same values in ``groups`` count. Ranges are
-    nested."""
+    """The number of ranges around each range, among ranges with the same values in ``groups``. Ranges are nested."""
     order = np.lexsort((-ends, starts, *groups))
     starts = starts[order]
     ends = ends[order]
@@ -156,8 +155,7 @@ def _ranges(
 
 
 def _describe(target: Target, made: Rows, named: _Named) -> None:
-    """Set the fields that marks and ranges have in common and that :mod:`cutrace.extras.nsys.schema` does not
-    declare."""
+    """Set the common fields of marks and ranges that :mod:`cutrace.extras.nsys.schema` does not declare."""
     batch = made.batch
     rows = made.rows
     columns = [name for name, _ in nsys.PAYLOADS.values()]
@@ -171,7 +169,7 @@ def _describe(target: Target, made: Rows, named: _Named) -> None:
         batch["domainId"], lambda number: named.domain(target, number), np.int64
     )
     known = np.stack([batch.known(name) for name in columns])
-    # Versions without NULL write 0 into the unused columns of a payload.
+    # Versions that write no NULL have 0 in the unused columns of a payload.
     several = known.sum(axis=0) > 1
     nonzero = np.stack([batch[name] != 0 for name in columns])
     known &= nonzero | ~several

@@ -18,9 +18,9 @@ from .schema import SqlTable
 if TYPE_CHECKING:
     from .nsys import NsysReading
 
-#: The tables whose rows belong to processes.
+#: The tables with rows that belong to processes.
 _OF_PROCESSES = (nsys.THREAD_NAMES, nsys.CONTEXTS, nsys.STREAMS)
-#: The tables that this module reads, and the tables that hold names for other tables.
+#: The tables that this module reads, and the tables with names for other tables.
 READ = frozenset(
     {
         "StringIds",

@@ -1,8 +1,8 @@
 """Databases of nvprof and the Visual Profiler: CUPTI's activity records, one table for each kind.
 
 Only API calls have a process. GPU records belong to the first process that made a call. Thread ids are values of
-pthread_self(); a capture keeps 32 bits of them. :mod:`.nvprof_records` maps the tables; :mod:`.nvprof_markers` reads
-NVTX, where each range has two rows.
+pthread_self(); a capture keeps 32 bits of them. :mod:`.nvprof_records` maps the tables. :mod:`.nvprof_markers` reads
+NVTX, with two rows for each range.
 """
 
 from __future__ import annotations

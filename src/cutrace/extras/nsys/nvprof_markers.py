@@ -1,4 +1,4 @@
-"""NVTX in an nvprof database: a mark is one row, and a range is two rows, its start and its end."""
+"""NVTX in an nvprof database. A mark has one row. A range has two rows, its start and its end."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _ranges(
     end_thread[matched] = batch["thread"][end[matched]]
     columns["end"] = ReadColumn(finish, ~matched, np.zeros(len(begins), bool))
     columns["end_thread"] = ReadColumn.of(end_thread)
-    # The file lacks the kind of a range. A range that ends in its own thread counts as push/pop.
+    # The file lacks the kind of a range, so a range that ends in its own thread counts as push/pop.
     pushed = (whole["objectKind"] == _THREAD) & (end_thread == whole["thread"])
     columns["pushed"] = ReadColumn.of(pushed.astype(np.int64))
     depth = np.zeros(len(begins), np.int64)
@@ -138,7 +138,7 @@ def _ranges(
 
 
 def _describe(reading: NvprofReading, pid: int, made: Rows, data: ColumnBatch) -> None:
-    """Set the fields that marks and ranges have in common."""
+    """Set the common fields of marks and ranges."""
     batch = made.batch
     rows = made.rows
     target = reading.target(pid)

@@ -295,8 +295,8 @@ def _all_counters() -> dict[str, Mapping]:
 
 
 def _numbers(blobs: np.ndarray) -> np.ndarray:
-    """The values of metrics: 64-bit floats or integers. The file lacks their type. Bits below 2^52 count as an integer,
-    because as a float they would be smaller than any measured value."""
+    """The values of metrics, which are 64-bit floats or integers. The file lacks their type. Bits below 2^52 count as
+    an integer, because as a float they would be smaller than any measured value."""
     whole = packed(blobs, 8, "<u8")[:, 0]
     floating = packed(blobs, 8, "<f8")[:, 0]
     return np.where(whole < 1 << 52, whole.astype(np.float64), floating)
@@ -388,13 +388,13 @@ MAPPINGS: dict[str, Mapping] = {
     **_all_counters(),
 }
 
-#: Columns that repeat other columns, or have no meaning outside the file.
+#: Columns that repeat other columns, and columns without a meaning outside the file.
 REDUNDANT = frozenset(
     {ROW, "version", "processId", "cuProcessId", "cubin", "completed"}
 )
 
 _SOURCE_LEVEL = "counts by source line, without times"
-#: Why some tables are not imported.
+#: The reasons why some tables are not imported.
 WHY = {
     "Version": "the version of the file",
     "PCIE": "topology of the machine",

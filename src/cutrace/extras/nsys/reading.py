@@ -1,4 +1,4 @@
-"""The classes that the importers of tables (Nsight Systems, nvprof) share.
+"""The common classes of the importers of tables (Nsight Systems, nvprof).
 
 A :class:`Mapping` maps a table of the file to a table of a capture. Its columns are in the notation of :mod:`.schema`.
 """
@@ -23,13 +23,13 @@ from ...importers.tables import ColumnBatch, Kind, Tables
 from ...runbin import Writer
 from .schema import NOTHING, SqlColumn, SqlTable
 
-#: A function that sets the fields that are not declared, after the declared ones. Its arguments are the reading, the
-#: process and the rows.
+#: A function that sets the undeclared fields, after the declared ones. Its arguments are the reading, the process and
+#: the rows.
 Fill = Callable[[Any, "Target", Rows], None]
 
 #: The kind of each column by its name.
 Kinds = dict[str, Kind]
-#: A process, the rows of a table that belong to it, and their indices in the table.
+#: A process, its rows of a table, and their indices in the table.
 BatchOfTarget = tuple["Target", ColumnBatch, np.ndarray]
 
 _KINDS: Kinds = {
@@ -83,7 +83,7 @@ class Reading(ABC):
 
     #: The table of strings and the column of their ids.
     string_table: ClassVar[tuple[str, str]] = ("StringIds", "id")
-    #: Columns that repeat other columns, or have no meaning outside the file.
+    #: Columns that repeat other columns, and columns without a meaning outside the file.
     redundant: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, tables: Tables, out: Import, path: Path) -> None:
@@ -100,15 +100,14 @@ class Reading(ABC):
 
     @abstractmethod
     def batches(self, name: str, columns: Kinds) -> Iterator[BatchOfTarget]:
-        """Yield the rows of a table by process, with their indices in the table. Rows that cannot be read because of
-        damage are counted as lost."""
+        """Yield the rows of a table by process, with their indices in the table. Damaged rows are counted as lost."""
 
     def thread_numbers(self, ids: np.ndarray) -> np.ndarray:
         """Convert thread ids of the file to thread ids of the system."""
         return ids
 
     def listed(self, name: str, columns: Kinds) -> Iterator[ColumnBatch]:
-        """Yield the rows of a table, of all processes together. Yields nothing if there is no such table."""
+        """Yield the rows of a table for all processes together. Yields nothing if there is no such table."""
         if name in self.tables.names:
             yield from self.tables.batches(name, columns)
 

@@ -19,7 +19,7 @@ import numpy as np
 from ...runbin import TABLES, labels
 from ...runbin.labels import MEMCPY_KINDS, spelled, titled
 
-#: The conversions and what they do from the capture to nsys. The exporter and the importer each have a function for
+#: The conversions and their effects from the capture to nsys. The exporter and the importer each have a function for
 #: conversions that change a value.
 CONVERSIONS = {
     "number": "the number unchanged",
@@ -87,7 +87,7 @@ class SqlColumn:
 
     @property
     def used(self) -> bool:
-        """Whether a capture has a field for it."""
+        """Whether a capture has a field for the column."""
         return self.conversion != "-"
 
 
@@ -113,8 +113,8 @@ def _column(text: str) -> SqlColumn:
 
 
 def _also(other: SqlTable, table: str, columns: str) -> SqlTable:
-    """Declare that rows of another table of the capture also go into the table ``other``. They leave the remaining
-    columns empty."""
+    """Declare that rows of another table of the capture also go into the table ``other``. Its remaining columns are
+    empty for these rows."""
     own = {c.name: c for c in map(_column, columns.split())}
     return SqlTable(
         other.name,
@@ -351,7 +351,7 @@ GENERIC_EVENTS = declare(
 
 @cache
 def own(table: str) -> SqlTable:
-    """Declare cutrace's own table for a table of a capture that nsys lacks. It has the same name and the same
+    """Declare a table for a table of a capture without a counterpart in nsys. It has the same name and the same
     fields."""
     how = {"string": ":text!", "f64": ":real"}
     fields = (
@@ -371,7 +371,7 @@ def overhead_types(kinds: np.ndarray) -> np.ndarray:
 
 
 def overhead_kinds(types: np.ndarray) -> np.ndarray:
-    """Invert :func:`overhead_types`. Numbers that only CUPTI has stay unchanged."""
+    """Invert :func:`overhead_types`. Numbers without a counterpart in nsys stay unchanged."""
     return np.select(
         [types > 0xFFFF, types > 2],
         [types, (types - 2) << 16],

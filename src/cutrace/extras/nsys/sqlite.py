@@ -1,7 +1,7 @@
 """SQLite: a database with the tables and columns of Nsight Systems' exports.
 
-Queries for exports of nsys also work on this database. Rows without a table in nsys are in tables of cutrace, and
-fields without a column in nsys are in additional columns; docs/internals/exporters.md lists them.
+Queries for exports of nsys also work on this database. Rows without a table in nsys are in tables of cutrace. Fields
+without a column in nsys are in additional columns. docs/internals/exporters.md lists both.
 :mod:`cutrace.extras.nsys.schema` declares the tables. The database contains the capture, and cutrace opens it as that
 capture.
 """
@@ -30,7 +30,7 @@ from ...trace import Process, Trace
 from . import schema as nsys
 from .schema import THREAD_BITS, THREADS, SqlColumn, SqlTable
 
-# Thread ids that do not fit into 24 bits, such as those of other tools, are replaced by numbers from here on.
+# Numbers from here on replace thread ids of more than 24 bits, which other tools write.
 _RENUMBERED = 0x800000
 
 # The values of a column: an array, or one object for each row.
@@ -121,7 +121,7 @@ class Database:
         columns: dict[str, str],
         rows: Iterable[Sequence[object]],
     ) -> None:
-        """Add rows to a table, which is created on first use."""
+        """Add rows to a table. The first call creates the table."""
         if name not in self._made:
             self._made.add(name)
             fields = ", ".join(f'"{column}" {kind}' for column, kind in columns.items())
@@ -310,8 +310,8 @@ class Database:
 
 
 def _process_id(process: Process) -> int:
-    """The serialized id of a process. In nsys it contains machine, process and thread. Each process gets a machine
-    number of its own, because processes of several machines may have the same process id."""
+    """The serialized id of a process. In nsys it contains machine, process and thread. Each process gets a separate
+    machine number, because processes of several machines may have the same process id."""
     return (process.index + 1) << 48 | (process.pid & THREADS) << THREAD_BITS
 
 
@@ -347,7 +347,7 @@ def _where(known: np.ndarray, values: np.ndarray) -> Iterable[object]:
 
 
 def _or_null(values: np.ndarray) -> Iterable[object]:
-    """The values, with NULL in place of 0, which means none."""
+    """The values, with NULL in place of 0."""
     return _where(values != 0, values)
 
 
@@ -399,7 +399,7 @@ def _calls(database: Database, rows: np.ndarray) -> _Columns:
 
 
 def _events(database: Database, rows: np.ndarray) -> _Columns:
-    """The columns that marks and ranges have in common."""
+    """The common columns of marks and ranges."""
     columns: _Columns = {"domainId": rows["domain"]}
     for kind, (column, dtype) in nsys.PAYLOADS.items():
         known = rows["payload_type"] == kind
@@ -490,7 +490,7 @@ _MORE: dict[SqlTable, Callable[[Database, np.ndarray], _Columns]] = {
 
 
 def _tables(name: str, rows: np.ndarray) -> Iterator[tuple[SqlTable, np.ndarray]]:
-    """Split the rows of a table of the trace by the table of the database that they go into."""
+    """Split the rows of a table of the trace by their table of the database."""
     if name == "unified_memory":
         kinds = rows["kind"]
         on_cpu = (

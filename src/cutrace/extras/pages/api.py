@@ -22,9 +22,9 @@ from .view import SHOWN, flame_html, html
 
 @dataclass(frozen=True, repr=False)
 class FlameGraph:
-    """GPU time by path of ranges, or of Python frames, down to kernels. ``root`` is the frame around all others;
-    docs/internals/view.md defines the figures of a frame. ``coverage`` is a sentence on how much of the GPU time has a
-    range. It is None without ranges, and for Python frames. A notebook displays the graph."""
+    """GPU time by path of ranges, or of Python frames, down to kernels. ``root`` is the frame around all others.
+    docs/internals/view.md defines the figures of a frame. ``coverage`` is a sentence on the share of the GPU time in
+    ranges. It is None without ranges, and for Python frames. A notebook displays the graph."""
 
     root: Frame
     by: FramesBy = "range"

@@ -23,7 +23,7 @@
   place.append(box);
   if (left) place.append(make("p", { class: "note" }, left.toLocaleString("en") + " small frames are left out."));
 
-  /** Red for more than before, blue for less; the stronger the larger the change. */
+  /** Red for more than before, blue for less. A larger change has a stronger colour. */
   function change(frame) {
     const now = frame.use[3], then = frame.use[6], share = now === then ? 0 : (now - then) / Math.max(now, then);
     const pale = Math.round(225 - 135 * Math.min(Math.abs(share), 1));
@@ -33,7 +33,7 @@
   const matches = (frame) => !needle || frame.name.toLowerCase().includes(needle);
   const percent = (part, whole) => whole ? (100 * part / whole).toFixed(part && part / whole < 0.001 ? 3 : 1) + "%" : "-";
 
-  /** Where each frame is: children beside each other below their parent, as wide as their share of it. */
+  /** The place of each frame. Children are side by side below their parent, as wide as their share of it. */
   function layout() {
     for (const frame of frames) frame.wide = 0;
     const whole = zoomed.use[measure];
@@ -134,7 +134,7 @@
   slashKey(find);
   find.addEventListener("input", () => {
     needle = find.value.trim().toLowerCase();
-    // The GPU time of the outermost frames that match, so that none counts twice.
+    // The GPU time of the outermost matching frames, so that no time counts twice.
     let sum = 0;
     const inside = new Set();
     for (const frame of frames) {
@@ -149,7 +149,7 @@
     zoom(zoomed);
     find.dispatchEvent(new Event("input"));
   });
-  // A flame graph alone has no charts.
+  // A page with only a flame graph has no charts.
   themeButton(() => { redraw(); if (typeof redrawCharts === "function") redrawCharts(); });
   new ResizeObserver(redraw).observe(box);
   tell(root);

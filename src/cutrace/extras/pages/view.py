@@ -44,14 +44,14 @@ SHOWN: tuple[StatsCollection[Any], ...] = (
     *CUDA_GPU_MEM_TIME_SUM.collections,
     *MEMORY_SUM.collections,
 )
-# The tables whose rows are counted in the head of the page, with the noun for a row.
+# The tables with a count of rows in the head of the page, and the noun for a row.
 _COUNTED = {
     "kernels": "kernel",
     "memcpys": "copy",
     "api_calls": "API call",
     "nvtx_ranges": "NVTX range",
 }
-# The most streams, rows of a table, and frames that are shown.
+# The largest numbers of streams, rows of a table, and frames on the page.
 _LANES = 40
 _ROWS = 50
 _FRAMES = 20_000
@@ -65,7 +65,7 @@ _REASONS = {
     "other": "other",
 }
 _NOTHING_IN_COMMON = "No outermost range has the same name in both traces, so all frames below are new or gone."
-# The colours of changes of GPU time. Changes between these have the shades between them.
+# The colours of changes of GPU time. Smaller changes have shades between these colours.
 _CHANGES = {
     "gone": "gone",
     "less": "half",
@@ -116,7 +116,7 @@ def html(
 
 
 def flame_html(flame: Frame, by: FramesBy = "range", covered: str | None = None) -> str:
-    """A page with only a flame graph. ``covered`` says how much of the GPU time has a range."""
+    """A page with only a flame graph. ``covered`` is a sentence on the share of the GPU time in ranges."""
     about = f"{count_of(flame.operations, 'operation')}, {duration(flame.gpu_ns)} of GPU time"
     if by == "range":
         title = "GPU time by range"
@@ -280,8 +280,7 @@ def _report(view: View, statistic: Statistic, picture: str = "") -> str:
 
 
 def _idle(view: View) -> str:
-    """For each stream, the share of the time in which it was busy, and in which it was idle for each reason. Shown as a
-    chart and as a table."""
+    """A chart and a table of streams: the busy share of the time, and the idle share by reason."""
     uses = sorted(view.collected[STREAMS], key=lambda use: use.busy, reverse=True)
     if not uses:
         return ""
@@ -361,7 +360,7 @@ def flame_data(flame: Frame, before: Frame | None = None) -> dict[str, Any]:
     for *_, use in both:
         shares = [use[at] / whole for at, whole in wholes.items()]
         weights.append(max(shares))
-    # A frame comes after its parent and is never larger, so a kept frame has its parent, too.
+    # A frame comes after its parent and is at most as large, so the parent of a kept frame is also kept.
     order = sorted(range(len(both)), key=lambda number: -weights[number])
     kept = sorted(order[:_FRAMES])
     names: dict[str, int] = {}

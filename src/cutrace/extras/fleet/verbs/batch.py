@@ -13,7 +13,7 @@ from ....cli import options
 from ....cli.output import progress, put_tables, say
 from ....units import count_of
 
-# The most sentences about what stands out, and the most sentences about files.
+# The largest numbers of sentences about findings and about files.
 _SENTENCES = 12
 _FILES = 5
 _SHOWN = {"skipped": "skipped (unchanged)"}

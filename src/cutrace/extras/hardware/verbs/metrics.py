@@ -1,4 +1,4 @@
-"""cutrace metrics: list what a GPU can count, with or without the GPU."""
+"""cutrace metrics: list the metrics of a GPU, with or without the GPU."""
 
 from __future__ import annotations
 

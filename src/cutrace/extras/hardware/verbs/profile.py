@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ....analysis.tables import Cell, Table
     from ..profiling import Profile
 
-#: The most lines of source for each metric in a table for people.
+#: The largest number of lines of source for each metric in a table for people.
 _MAX_LINES = 10
 #: The number of columns that are equal in all rows of a launch or range.
 _OF_WORK = 3
-#: The most kernels in formats for people.
+#: The largest number of kernels in formats for people.
 _MAX_KERNELS = 5
 
 
@@ -127,7 +127,7 @@ def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> in
 
 
 def _answers(done: Profile, how: Mapping[str, Any]) -> bool:
-    """Whether kernels were counted with the metrics that explain why they are slow."""
+    """Whether kernels were counted with the metrics of the set why."""
     from ..why import suffices
 
     return not how["lines"] and how["ranges"] is None and suffices(done.names)

@@ -14,7 +14,7 @@ from ....cli.output import put, put_json, say, say_written, terminal_width
 if TYPE_CHECKING:
     from ....loading import Clock
 
-#: The most kernels in formats for people.
+#: The largest number of kernels in formats for people.
 _MOST = 20
 
 
