@@ -27,7 +27,7 @@ from .metrics import (
 from .names import normalize_kernel
 from .work import Index, index_of
 
-#: The metrics whose work has call sites, by the tables of their rows. "calls" are API calls.
+#: The metrics whose work has call sites, with the table of their rows. "calls" are API calls.
 _TABLES: dict[str, tuple[str, ...]] = {
     "kernel_launches": ("kernels",),
     "graph_launches": ("calls",),
@@ -80,7 +80,7 @@ def counted_work(
     normalize: Callable[[str], str] = normalize_kernel,
 ) -> MetricWork:
     """Return the work that a metric of :data:`WITH_SITES` counts in a window, or in its regions of one name. For
-    metrics of memory in use, it is the allocations. ``normalize`` returns the stable name of a kernel."""
+    metrics of memory in use, return the allocations. ``normalize`` returns the stable name of a kernel."""
     index = index_of(trace)
     work = work_in(trace, window, region)
     names = []
@@ -125,7 +125,7 @@ def _counts(index: Index, rows: np.ndarray, metric: str) -> np.ndarray:
 
 
 def _memory(rows: np.ndarray, metric: str) -> np.ndarray:
-    """A mask of the allocations and releases of the memory that a metric is about."""
+    """A mask of the allocations and releases of the memory that a metric counts."""
     if metric.startswith("pinned"):
         return np.isin(rows["memory"], PINNED_MEMORY)
     return np.isin(rows["memory"], DEVICE_MEMORY)

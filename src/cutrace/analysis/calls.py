@@ -1,6 +1,6 @@
-"""What CUDA runtime and driver API functions do, by name.
+"""The kinds of CUDA runtime and driver API functions, by name.
 
-The rules use names only (docs/internals/metrics.md), so a function of a later CUDA release counts like its family.
+The rules use names only (docs/internals/metrics.md). So a function of a later CUDA release has the kind of its family.
 Names are compared without the suffixes of versions and of per-thread default streams.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-#: The function name of work whose launching call was not recorded.
+#: The name of the function of work whose launching call was not recorded.
 UNKNOWN_CALL = "(unknown call)"
 
 _SUFFIXES = re.compile(r"(?:_v\d+|_pt[ds][sz])+$")
@@ -18,12 +18,12 @@ _WAIT = re.compile(r"(?:cuda|cu)[A-Z]\w*Synchronize")
 _COPY = re.compile(r"(?:cuda|cu)Memcpy\w*")
 _LOAD = re.compile(r"(?:cuda|cu)(?:Module|Library)Load\w*")
 _VARIABLE = re.compile(r"(?:cuda|cu)(?:Module|Library)GetGlobal")
-# CUDA does not block on asynchronous copies, nor on copies that cannot involve host memory.
+# CUDA does not block on asynchronous copies, and not on copies without host memory.
 _NOT_WAITING = re.compile(r"Async|Peer|ArrayToArray|[AD]to[AD]")
 
 #: The kinds of calls, as ``cutrace record --stacks`` names them. Here, calls that release memory have their own kind.
 CALL_KINDS = ("launch", "copy", "sync", "alloc", "free", "other")
-# How the names of each kind start, after "cuda" or "cu". The collector has the same patterns.
+# The patterns of the names of each kind, after "cuda" or "cu". The collector has the same patterns.
 _BEGINNINGS = {
     "launch": r"Launch|GraphLaunch",
     "copy": r"Memcpy|Memset|MemPrefetch",
@@ -44,7 +44,7 @@ def plain_name(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def call_kind(name: str) -> str:
-    """What calls of this function do: one of :data:`CALL_KINDS`."""
+    """The kind of calls of this function: one of :data:`CALL_KINDS`."""
     for kind, beginning in _OF_KIND.items():
         if beginning.match(name):
             return kind
@@ -62,7 +62,7 @@ def loads_code(name: str) -> bool:
 
 
 def finds_variable(name: str) -> bool:
-    """Whether calls of this function return the address of a variable of a module."""
+    """Whether calls of this function return the address of a module's variable."""
     return _VARIABLE.fullmatch(plain_name(name)) is not None
 
 

@@ -1,4 +1,4 @@
-"""What statistics collect from a trace, in one pass over the rows of each process in the order of time.
+"""Collecting data for statistics from a trace, in one pass over the rows of each process in the order of time.
 
     with cutrace.load("run.bin") as trace:
         for kernel in kernels.KERNELS.of(trace):
@@ -6,7 +6,7 @@
 
 Most collections are a :class:`Grouping`: rows of some tables by a key, with the spreads of their values. The others
 have a :class:`StatsCollector` of their own. :func:`collect` fills several in one pass. Memory grows only with the
-number of different names, streams and launch configurations.
+numbers of different names, streams and launch configurations.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from .distribution import NOTHING, Distributions, Spread, Sums
 from .sweep import Groups, Stream, Sweep, SweepBatch
 
 Use = TypeVar("Use")
-#: The columns of a table by field, as a sweep gives them, or a block of the table.
+#: The columns of a table by field, from a sweep, or a block of the table.
 Rows = Columns | np.ndarray
 
 
 class StatsCollector(ABC, Generic[Use]):
     """Collects from the batches of one process after another."""
 
-    #: The tables that batches must contain. If they include GPU work and calls, the call of each piece of work is
+    #: The tables that batches must contain. With GPU work and calls among them, the call of each piece of work is
     #: looked up.
     tables: tuple[str, ...] = ()
     #: Whether each process gets a collector of its own.
@@ -56,16 +56,16 @@ class StatsCollector(ABC, Generic[Use]):
         """Add a batch."""
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[Use]:
-        """Called after the last batch of a process. Returns the rows that are complete."""
+        """Called after the last batch of a process. Returns the complete rows."""
         return ()
 
     def result(self) -> Iterable[Use]:
-        """Called after the last process. Returns the rows that no call of :meth:`end` returned."""
+        """Called after the last process. Returns the remaining rows."""
         return ()
 
 
 class StatsCollection(ABC, Generic[Use]):
-    """What is collected: rows of the type ``Use``, in the order of first appearance."""
+    """A collection of rows of the type ``Use``, in the order of first appearance."""
 
     @abstractmethod
     def collector(self, context: CollectorContext) -> StatsCollector[Use]:
@@ -87,7 +87,7 @@ class CollectedBy(StatsCollection[Use]):
 
 
 class Collected:
-    """The rows of some collections. ``streams`` has each process and stream whose work was looked at."""
+    """The rows of some collections. ``streams`` has the processes and streams whose work was collected."""
 
     def __init__(
         self,
@@ -155,9 +155,9 @@ def fields(*names: str) -> Callable[[CollectorContext, Rows], Sequence[np.ndarra
 
 @dataclass(frozen=True, eq=False)
 class Grouping(StatsCollection[Use]):
-    """Rows of some ``tables``, grouped. ``key`` returns the columns that rows of a group share, ``values`` the columns
-    whose spread is computed, ``marked`` a mask of rows to count separately. ``row`` makes the result row from the
-    context, the key of a group, its spreads and, with ``marked``, the number of marked rows."""
+    """Rows of some ``tables``, grouped. ``key`` returns the columns that are equal in a group, ``values`` the columns
+    whose spread is computed. ``marked`` returns a mask of rows to count separately. ``row`` makes the result row from
+    the context, the key of a group, its spreads and, with ``marked``, the number of marked rows."""
 
     tables: tuple[str, ...]
     key: Callable[[CollectorContext, Rows], Sequence[np.ndarray]]
@@ -241,7 +241,7 @@ class Timed:
 
 
 def by_label(table: str, field: str, labels: dict[int, str]) -> Grouping[Timed]:
-    """Rows by one numeric field whose values have ``labels``."""
+    """Group rows by a numeric field whose values have ``labels``."""
 
     def timed(context: CollectorContext, key: tuple[int], time: Spread) -> Timed:
         return Timed(known_label(labels, key[0]), time)

@@ -1,4 +1,4 @@
-"""What the collectors of one pass share: the trace, the options, and the names of what they count."""
+"""The data that the collectors of one pass share: the trace, the options, and tables of names."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .windows import whole
 
 #: Gaps up to this (ns) are the delay between consecutive kernels (HTA: consecutive kernel delay).
 CONSECUTIVE_NS = 30
-#: The length of a full queue, in launches: the next launching call waits.
+#: The length of a full queue, in launches. The next launching call waits.
 FULL_QUEUE = 1024
 
-# The fields of `launches` that a launch configuration has, in the order of _configuration().
+# The fields of `launches` in a launch configuration, in the order of _configuration().
 _CONFIGURATION_FIELDS = (
     *("grid_x", "grid_y", "grid_z"),
     *("block_x", "block_y", "block_z"),

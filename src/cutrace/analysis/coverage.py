@@ -1,4 +1,4 @@
-"""How much of the GPU time belongs to ranges. Every output that sums by range has one sentence about it.
+"""The share of the GPU time that belongs to ranges. Each output that sums by range has one sentence about it.
 
 docs/concepts.md has the rule by which work belongs to ranges.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..trace.ranges import ADOPTED, NONE, OWN, SEVERAL
 
-#: The name of each way in which work belongs to ranges, and its part of the sentence.
+#: The names of the ways in which work belongs to ranges, and their parts of the sentence.
 RANGE_WAYS = {
     OWN: ("own", "in ranges of the launching thread"),
     ADOPTED: ("adopted", "adopted from threads without a range"),
@@ -22,9 +22,9 @@ RANGE_WAYS = {
 @dataclass(frozen=True)
 class RangeShare:
     """The GPU work that belongs to ranges in one way. ``how`` is "own" for ranges of the launching thread, and
-    "adopted" for ranges of the only thread that had one open. Other work belongs to no range: several threads had one
-    open ("several"), or no thread had one or the call is not known ("none"). The first way that holds in any domain
-    counts. ``gpu_ns`` is the sum of its times."""
+    "adopted" for ranges of the only thread with an open range. Work belongs to no range if several threads have an open
+    range ("several"), or if no thread has one or the call is not known ("none"). If domains differ, the first of the
+    four counts. ``gpu_ns`` is the sum of the times of the work."""
 
     how: str
     operations: int
@@ -32,7 +32,8 @@ class RangeShare:
 
 
 def range_shares(uses: Iterable[Sequence[int]]) -> Iterator[RangeShare]:
-    """The shares of pieces of GPU work and their times (ns), by way: ``OWN``, ``ADOPTED``, ``SEVERAL``, ``NONE``."""
+    """The shares from the number of operations and the time (ns) of each way, in the order ``OWN``, ``ADOPTED``,
+    ``SEVERAL``, ``NONE``."""
     for way, (operations, gpu_ns) in enumerate(uses):
         name, _ = RANGE_WAYS[way]
         yield RangeShare(name, int(operations), int(gpu_ns))

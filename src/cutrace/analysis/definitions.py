@@ -1,6 +1,6 @@
 """The definitions of metrics, and their values in a window. This module does not need NumPy.
 
-docs/reference/pytest.md shows :data:`METRICS`; docs/internals/metrics.md has the rules that need more than a sentence.
+docs/reference/pytest.md shows :data:`METRICS`; docs/internals/metrics.md has the longer rules.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ Value = int | float | dict[str, int]
 
 
 class MetricClass(Enum):
-    """What a metric depends on. The class decides how golden files store and compare it."""
+    """The class of a metric: the causes of its changes. It determines how golden files store and compare the metric."""
 
-    #: The test, and the kernels that libraries choose in this environment. Compared exactly; missing means 0.
+    #: Depends on the test, and on the kernels that libraries choose in this environment. Compared exactly; missing
+    #: means 0.
     WORK = "work"
-    #: Also the earlier work of the process, such as the contents of memory pools. Compared with a recorded range.
+    #: Depends also on the earlier work of the process, such as the contents of memory pools. Compared with a recorded
+    #: range.
     STATE = "state"
     #: A counter of the project or of the hardware. Compared exactly; missing means unknown.
     COUNTER = "counter"
-    #: The compiler and its options, and the GPU architecture. Compared kernel by kernel; missing means unknown.
+    #: Depends on the compiler, its options and the GPU architecture. Compared kernel by kernel; missing means unknown.
     CODE = "code"
-    #: Also the load and the clocks of the machine. Compared statistically.
+    #: Depends also on the load and the clocks of the machine. Compared statistically.
     TIME = "time"
     #: Never compared.
     INFO = "info"
@@ -35,10 +37,10 @@ class MetricClass(Enum):
 class Metric:
     """The definition of a metric.
 
-    ``unit`` is "" for counts. With ``counts`` the value is a dict of counts by name. With ``always`` a window without
-    such work has the value 0 (or {}), otherwise no value. ``total`` names the metric of which this one is a part or a
-    breakdown. ``hardware`` metrics are counted by the GPU when a test requests them; between runs they may differ by
-    the share ``tolerance`` and the number ``floor``.
+    ``unit`` is "" for counts. With ``counts`` the value is a dict of counts by name. A window without such work has the
+    value 0 (or {}) with ``always``, otherwise no value. ``total`` names the metric of which this one is a part or a
+    breakdown. The GPU counts ``hardware`` metrics when a test requests them. Between runs they may differ by the share
+    ``tolerance`` and the number ``floor``.
     """
 
     name: str
@@ -70,7 +72,7 @@ _CODE = MetricClass.CODE
 _TIME = MetricClass.TIME
 _INFO = MetricClass.INFO
 _BYTES_TOLERANCE = 0.02
-#: Bytes: the L2 cache keeps and writes back data of this and of other work as it sees fit.
+#: The tolerance of bytes: the L2 cache also writes back data of earlier work, and keeps data for later.
 _DRAM_FLOOR = 8 << 20
 _FULL_NAME = re.compile(r"[a-z0-9]+__[a-z0-9_]+\.(?:sum|min|max)")
 
@@ -99,7 +101,7 @@ def hardware(name: str, doc: str) -> Metric:
 
 
 def is_full_name(name: str) -> bool:
-    """Whether this is the CUPTI name of a count, such as ``sm__inst_executed.sum``."""
+    """Whether a name is CUPTI's name of a count, such as ``sm__inst_executed.sum``."""
     return _FULL_NAME.fullmatch(name) is not None
 
 
@@ -294,10 +296,10 @@ class Metrics:
     """The metrics of a window.
 
     ``values`` are by name, in the order of :data:`METRICS`; ``regions`` has such values by name of region, summed over
-    regions of the same name. Each of ``problems`` is a sentence that says why the numbers are unreliable. ``gpus`` has
-    the name of each device used. ``facts`` describes hardware and software as far as the capture does: ``compute
+    regions of the same name. ``problems`` are sentences with the reasons why the numbers are unreliable. ``gpus`` has
+    the name of each device used. ``facts`` has properties of hardware and software that are in the capture: ``compute
     capability`` (several are joined by ``+``), ``clock`` of the first device, ``driver``, ``cuda``. ``gpu_records``
-    counts the GPU work; ``without_launch`` of its records have no recorded launch and count by their own start.
+    counts the GPU work, ``without_launch`` the work without a recorded launch, which counts by its own start.
 
     ``codes`` are the machine codes of the kernels by stable name, each as ``9f3c52d0a1b2c3d4 registers=32 bytes=512``;
     ``ambiguous`` or ``unknown`` stands for launches whose code is not known. It is None if no code was recorded.

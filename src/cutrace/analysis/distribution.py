@@ -1,8 +1,8 @@
 """Statistics of numbers by group, in bounded memory.
 
 Counts, sums, minima and maxima are exact; mean and deviation have floating-point accuracy. Quantiles come from a
-histogram. Below 2,048, each bin holds one number and quantiles are exact. Above, the width of a bin is 1/1,024 of its
-numbers, and quantiles are within 0.05 %.
+histogram. For numbers below 2,048, each bin holds one number and quantiles are exact. For larger numbers, the width of
+a bin is 1/1,024 of its numbers, and the error of quantiles is at most 0.05 %.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def sizes(numbers: np.ndarray) -> np.ndarray:
 
 
 def grown(array: np.ndarray, size: int, fill: np.ndarray | int = 0) -> np.ndarray:
-    """The array with at least ``size`` entries along its last axis; new ones are ``fill``."""
+    """The array with at least ``size`` entries along its last axis. New entries are ``fill``."""
     new = np.broadcast_to(fill, (*array.shape[:-1], max(size - array.shape[-1], 0)))
     return np.concatenate([array, new.astype(array.dtype)], axis=-1)
 

@@ -1,11 +1,10 @@
-"""Flame graphs: GPU time by path, down to kernels. A path has nested ranges, with the time of the launching threads
-beside it, or the Python frames of the launching calls, with the time of API calls beside it.
+"""Flame graphs: GPU time by path, down to kernels. A path has nested ranges, or the Python frames of the launching
+calls. A second time is the time of threads in the ranges, or the time of API calls.
 
 A range is an NVTX range or a slice of the host (an operator) that starts and ends on one thread. The path of GPU work
-has, outermost first: the ranges that adopt it (:mod:`cutrace.trace.ranges`), the ranges that are open on its launching
-thread when the launching call starts, and the ranges in which its graph node was created. Work outside of all ranges,
-and work whose call was not recorded, is directly below the root. Equal paths of all threads and processes are one
-frame.
+has, outermost first: the ranges that adopt it (:mod:`cutrace.trace.ranges`), the ranges that are open on the launching
+thread at the start of the launching call, and the ranges in which its graph node was created. Work without ranges, and
+work whose call was not recorded, is directly below the root. Equal paths of all threads and processes are one frame.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ class Frame:
     """A frame: a range or a Python frame (``kind`` "range"), or GPU work of one name ("kernel", "copy", "fill" or
     "graph").
 
-    ``operations`` counts the pieces of GPU work, ``gpu_ns`` sums their times, and ``cpu_ns`` is the time of threads in
-    this range, or of API calls of this frame; each includes the frames below. ``children`` are by name, in the order of
+    ``operations`` counts the pieces of GPU work, and ``gpu_ns`` sums their times. ``cpu_ns`` is the time of threads in
+    this range, or of API calls of this frame. All include the frames below. ``children`` are by name, in the order of
     first appearance.
     """
 
@@ -51,7 +50,7 @@ class Frame:
 
     @property
     def own_cpu_ns(self) -> int:
-        """The time (ns) of threads that is in no frame below."""
+        """The time (ns) of ``cpu_ns`` that is in no frame below."""
         below = sum(child.cpu_ns for child in self.children.values())
         return self.cpu_ns - below
 
@@ -80,8 +79,8 @@ def flame(
 def flame_with_coverage(
     trace: Trace, options: StatsOptions = DEFAULTS, by: FramesBy = "range"
 ) -> tuple[Frame, str | None]:
-    """The result of :func:`flame`, and a sentence that says how much of the GPU time has a range (None for a flame
-    graph of stacks, and without ranges)."""
+    """The result of :func:`flame`, and the sentence on the share of GPU time in ranges (None for a flame graph of
+    stacks, and without ranges)."""
     if by == "range":
         collected = collect(trace, [PATHS, RANGE_SHARES], options)
         return frames(collected[PATHS]), coverage(collected[RANGE_SHARES])

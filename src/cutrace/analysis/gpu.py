@@ -30,14 +30,14 @@ def work_span(trace: Trace) -> tuple[int, int]:
 
 
 def devices_of(rows: Columns | np.ndarray) -> tuple[list[tuple[int, int]], np.ndarray]:
-    """The process and the device of rows, each pair once; and for each row the index of its pair."""
+    """The distinct pairs of process and device of rows, and for each row the index of its pair."""
     process = rows["process"].astype(np.uint32) << np.uint32(16)
     keys, which = numbered(process | rows["device"])
     pairs = [(key >> 16, key & 0xFFFF) for key in keys]
     return pairs, which
 
 
-#: The kinds of GPU work, as bits; :class:`cutrace._native.GpuTimes` has the time of each set of them.
+#: The kinds of GPU work, as bits. :class:`cutrace._native.GpuTimes` has the time of each set of kinds.
 COMPUTE = 1
 COMMUNICATE = 2
 COPY = 4

@@ -21,7 +21,7 @@ ALL_PROCESSES = -1
 _FIRST_WORD = "cutrace"
 # A mark is a C string in UTF-8. Characters that it cannot hold are escaped.
 _NO_TEXT = re.compile(r"[\0\\\ud800-\udfff]")
-# Bytes of UTF-8. An escaped byte takes at most six.
+# The limit in bytes of UTF-8. An escaped byte takes at most six bytes.
 _LONGEST_NAME = 640
 _KEPT = 600
 _WRITTEN_OUT = re.compile(r"\\u([0-9a-f]{4})")
@@ -35,7 +35,7 @@ class Window:
     ``process`` is the index of the process that set the marks (:data:`ALL_PROCESSES` for a whole capture) and
     ``thread`` its thread. ``regions`` are the windows inside, nested ones included, in the order of their start; names
     may repeat. Calls that ``thread`` makes within a span (start, end) of ``tool`` do not count. ``complete`` is False
-    when a mark is missing; the window then ends, or starts, with the enclosing window.
+    when a mark is missing. The window then starts or ends with the enclosing window.
     """
 
     name: str
@@ -70,7 +70,7 @@ def shortened(name: str) -> str:
 
 
 def parsed(text: str) -> tuple[bool, str, str] | None:
-    """What a mark with this string says: whether it starts the window, and the kind and the name of the window. None
+    """The meaning of a mark with this string: whether it starts a window, and the kind and the name of the window. None
     for other strings."""
     match = _MARK.fullmatch(text)
     if match is None:

@@ -1,4 +1,4 @@
-"""The metrics of a window of a capture: comparable numbers of what the program did."""
+"""The metrics of a window of a capture: comparable numbers on the work of the program."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ DIRECTION_NUMBERS = np.array(
 )
 
 
-#: CUpti_ActivityMemoryKind of device memory, arrays and managed memory. The variables of modules (6, 7) are allocated
-#: by the driver, so they do not count.
+#: CUpti_ActivityMemoryKind of device memory, arrays and managed memory. Variables of modules (6, 7) do not count,
+#: because the driver allocates them.
 DEVICE_MEMORY = (3, 4, 5)
 PINNED_MEMORY = 2
 PAGEABLE_MEMORY = 1
@@ -53,7 +53,8 @@ HOST_SIDES = {"h2d": "source_memory", "d2h": "destination_memory"}
 ALLOCATE = 1
 RELEASE = 2
 
-# Losses that make metrics wrong. NVTX losses do not: a window with a lost mark is incomplete, which is reported.
+# Losses that make metrics wrong. NVTX losses are not among them, because a window with a lost mark is reported as
+# incomplete.
 _FATAL_LOSSES = ("cupti_dropped", "memory_limit", "size_limit", "write_error", "unknown_record", "table_limit",
                  "unreadable", "kept_back", "name_unknown")  # fmt: skip
 _NEEDED_KINDS = {"kernel": "kernels", "memcpy": "copies", "memset": "memory fills", "api": "API calls",
@@ -102,7 +103,7 @@ def measure(
     )
 
 
-# What belongs to the window
+# Work that belongs to the window
 
 
 def belonging(index: Index, window: Window) -> tuple[list[int] | None, WorkSelection]:
@@ -309,7 +310,7 @@ def _waits(index: Index, work: WorkSelection) -> dict[str, Value]:
 
 
 def _counts(numbers: np.ndarray, name: Callable[[int], str]) -> dict[str, int]:
-    """How often each name occurs; ``name`` returns the name of a number."""
+    """The number of occurrences of each name. ``name`` returns the name of a number."""
     by_name = Counter[str]()
     for number, count in counted(numbers).items():
         by_name[name(number)] += count
@@ -361,7 +362,7 @@ def _streams(index: Index, work: WorkSelection) -> dict[str, Value]:
     on_default = 0
     for table in GPU_WORK:
         rows = work[table].rows
-        # A test suite has thousands of windows, most with rows in one or two tables only.
+        # A test suite has thousands of windows. Most of them have rows in one or two tables only.
         if not len(rows):
             continue
         keys = contexts_of(rows) << 32 | rows["stream"]
@@ -443,7 +444,7 @@ def union(intervals: np.ndarray) -> int:
     return Intervals.union(start, end).length
 
 
-#: Python unites so few intervals faster than NumPy.
+#: The number of intervals that Python unites faster than NumPy.
 _FEW_INTERVALS = 16
 
 
@@ -474,8 +475,8 @@ def _api_time(calls: np.ndarray) -> int:
 
 
 def _latencies(index: Index, kernels: WorkRows) -> np.ndarray:
-    """For each call, the time from its start to the start of the first kernel that it launched (ns; negative if CUPTI's
-    clocks disagree)."""
+    """For each call, the time (ns) from its start to the start of the first kernel that it launched. It is negative if
+    CUPTI's clocks disagree."""
     known = kernels[kernels.timed & (kernels.call >= 0)]
     start = known.rows["start"].astype(np.int64)
     order = np.argsort(start, kind="stable")
@@ -567,7 +568,7 @@ def _problems(
 
 
 def _lacking(process: Process) -> Iterator[str]:
-    """Sentences on records that metrics need and a process did not record."""
+    """Sentences on kinds of records that metrics need and a process did not record."""
     kinds = process.info.get("kinds")
     if not isinstance(kinds, list):
         return
@@ -582,8 +583,8 @@ def _lacking(process: Process) -> Iterator[str]:
 
 
 def _losses(trace: Trace, window: Window, processes: set[int]) -> Iterator[str]:
-    """Losses counted since the window started. A loss is counted when it is noticed, which is after it happens. A loss
-    without a time may have happened in any window."""
+    """Losses counted since the start of the window. A loss is counted after it happens, when the collector notices it.
+    A loss without a time may have happened in any window."""
     rows = trace.losses
     if not len(rows):
         return

@@ -1,8 +1,8 @@
 """Stable kernel names for golden files and tables: the same in every build and on every GPU.
 
-docs/internals/metrics.md explains the rule that this module implements. It removes what compilers and code generators
-add (mangling, template arguments, parameters, hashes, sequence numbers) and keeps the name in the source and its
-namespaces. Folding a folded name changes nothing.
+docs/internals/metrics.md explains the rule that this module implements. It removes the additions of compilers and code
+generators: mangling, template arguments, parameters, hashes, sequence numbers. It keeps the name in the source and its
+namespaces. The stable name of a stable name is the name itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .._native import demangle
 #: The name of kernels without a name.
 UNKNOWN = "(unknown kernel)"
 
-# A folded name may fold again. Each round shortens the name, so this limit is never reached.
+# The limit of rounds. Each round shortens the name, so the limit is never reached.
 _ROUNDS = 64
 
 _ANONYMOUS = "(anonymous namespace)"
@@ -26,7 +26,7 @@ _BRACKET = re.compile(_OPERATOR + r"|->|[][(){}<>]")
 _ARGUMENT = re.compile(_OPERATOR + r"|[(\[{<,]")
 _QUALIFIERS = re.compile(r"(?:\s*(?:const|volatile|noexcept|&&?)(?!\w))+")
 
-#: Functions that only run another function, which their first template argument names. So this argument is kept.
+#: Functions that only run the function in their first template argument. So this argument is kept.
 _WRAPPER = re.compile(
     r"(?:^|::)(?:cutlass\w*::(?:Kernel\d?|device_kernel)|_kernel_agent|enable_sm\d\w*)$"
 )
@@ -36,7 +36,7 @@ _BUILD_NAMESPACE = re.compile(
     r"_GLOBAL__N_\w*|_INTERNAL_\w+|(?:CUB|THRUST|CCCL)_\d\w*|_V_\d\w*|__\d+"
 )
 
-# Kernels return void; some spell it as a type that is void only if a condition holds.
+# Kernels return void. Some spell it as a type that depends on a condition.
 _RETURNED = re.compile(r"^(?:void|auto|decltype|[\w:]+::type) +(?=[\w:{])")
 
 _NV_STATIC = re.compile(r"__nv_static_(\d+)_")
@@ -46,7 +46,7 @@ _CLONE = re.compile(
 
 _DTYPE = r"(?:bool|u?int\d*|float\d*|bfloat16|complex\d*)"
 
-#: What code generators add, each with its replacement in the stable name.
+#: Additions of code generators, each with its replacement in the stable name.
 _GENERATED = (
     # PyTorch's Inductor numbers the kernels of a file.
     (re.compile(r"^(triton_[a-z]{3}_fused\w*?)(?:_\d+)+$"), r"\1"),
@@ -67,9 +67,9 @@ _TRITON_ARGUMENTS = re.compile(r"_((?:\d+[cde]*)+)$")
 def normalize_kernel(name: str) -> str:
     """The stable name of a kernel (docs/internals/metrics.md).
 
-    ``name`` may be mangled, demangled or plain. Two kernels have the same stable name only if their qualified names
-    differ in nothing but additions of compilers and code generators. Names that cannot be parsed are returned
-    unchanged; an empty name gives :data:`UNKNOWN`.
+    ``name`` may be mangled, demangled or plain. Two kernels have the same stable name only if their qualified names are
+    equal except for additions of compilers and code generators. Names that cannot be parsed are returned unchanged; an
+    empty name gives :data:`UNKNOWN`.
     """
     name = name.strip()
     for _ in range(_ROUNDS):
@@ -107,17 +107,17 @@ def _qualified(name: str) -> str:
         if text == "::":
             parts.append(part)
             part = ""
-        elif text not in _CLOSES:  # an operator's name
+        elif text not in _CLOSES:  # The name of an operator.
             part += text
         elif not part.strip() and name.startswith(_ANONYMOUS, token.start()):
             at = token.start() + len(_ANONYMOUS)
         else:
             end = _closing(name, token.start())
-            if end is None:  # truncated, or not C++: keep the rest
+            if end is None:  # The name is truncated, or not C++. Keep the rest.
                 part += name[token.start() :]
                 at = len(name)
                 continue
-            if text == "{":  # lambdas and unnamed types have no other name
+            if text == "{":  # Lambdas and unnamed types have no other name.
                 part += name[token.start() : end]
             elif text == "<" and _WRAPPER.search(_joined([*parts, part])):
                 inner = _first(name[at : end - 1])
@@ -139,7 +139,7 @@ def _joined(parts: list[str]) -> str:
 
 
 def _first(arguments: str) -> str:
-    """The first template argument, folded; "" if it is not a name."""
+    """The stable name of the first template argument; "" if it is not a name."""
     depth_zero = len(arguments)
     at = 0
     while token := _ARGUMENT.search(arguments, at):
@@ -161,7 +161,7 @@ def _closing(name: str, at: int) -> int | None:
     for token in _BRACKET.finditer(name, at):
         text = token[0]
         if text == "<" and name[token.start() - 1] == ")":
-            continue  # a comparison: (3)<(4)
+            continue  # A comparison: (3)<(4)
         if text in _CLOSES:
             stack.append(_CLOSES[text])
         elif text in stack and not (text == ">" and stack[-1] != ">"):

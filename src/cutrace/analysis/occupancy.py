@@ -1,7 +1,7 @@
 """Theoretical occupancy of a kernel launch, from its configuration and the attributes of its device.
 
-Four resources limit how many blocks fit on a multiprocessor at a time: block slots, warp slots, registers and shared
-memory. The smallest limit applies. Achieved occupancy also depends on how evenly the blocks run, which the launch
+Four resources limit the number of resident blocks of a multiprocessor: block slots, warp slots, registers and shared
+memory. The smallest limit applies. Achieved occupancy also depends on the balance of the blocks, which the launch
 configuration does not determine.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-#: The allocation unit of registers of a warp, and the schedulers of a multiprocessor.
+#: The allocation unit of registers of a warp, and the number of schedulers of a multiprocessor.
 _REGISTER_UNIT = 256
 _SCHEDULERS = 4
 
@@ -25,9 +25,9 @@ class Occupancy:
     occupancy.
 
     ``limit_registers`` and ``limit_shared`` are :data:`UNLIMITED` if a launch does not use the resource. ``warps`` is
-    the maximum of resident warps on a multiprocessor, ``percent`` their share of its warp slots, ``waves`` how often
-    the grid fills the whole device. ``known`` is False for launches without threads, which is how captures mark an
-    unknown configuration; the other values are then meaningless.
+    the maximum of resident warps on a multiprocessor, and ``percent`` their share of its warp slots. ``waves`` is the
+    grid in multiples of the resident blocks of the whole device. ``known`` is False for launches without threads:
+    captures mark an unknown configuration so. Their other values are meaningless.
     """
 
     known: np.ndarray

@@ -1,8 +1,8 @@
 """Slices of the host (NVTX ranges, operators) and the GPU work launched in them.
 
 Work belongs to every slice of the launching thread that is open at the start of the launching call. It also belongs to
-every range that is open then in the nests that :class:`cutrace.trace.ranges.Ranges` names. The projection of a slice
-onto the GPU is the time from the first start to the last end of its work, as in Nsight Systems.
+every open range in the nests that :class:`cutrace.trace.ranges.Ranges` names. The projection of a slice onto the GPU is
+the time from the first start to the last end of its work, as in Nsight Systems.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..trace.rows import spanned, time_order
 from .distribution import NOTHING, Distributions, Spread, Sums
 from .sweep import Groups, Work
 
-# How many slices of a thread are kept after they end, the latest ones. Work that starts more slices than this after its
-# launch is not matched.
+# The number of latest slices of a thread that are kept after their end. Work is not matched if more slices than this
+# start between its launch and its start.
 _KEPT = 1 << 16
 _LATE = np.iinfo(np.int64).max
 _EARLY = -1
@@ -36,9 +36,8 @@ class Projected:
 
 
 class Projection:
-    """The projections of the slices of one process, which are added in order. A slice has a ``group``, a small
-    number. With ``of_ranges``, the slices are ranges, which are added by nest, and work belongs to the nests of its
-    call."""
+    """The projections of the slices of one process. Slices are added in order. A slice has a ``group``, a small number.
+    With ``of_ranges``, the slices are ranges, added by nest, and work belongs to the nests of its call."""
 
     def __init__(self, of_ranges: bool = False) -> None:
         self._of_ranges = of_ranges
@@ -72,7 +71,7 @@ class Projection:
             if not calls.known.all():
                 placed = np.flatnonzero(calls.known)
                 home = home[placed]
-        # Columns that are cut and put in order together.
+        # The columns that are cut and sorted together.
         columns = [calls.start, work.start, work.end]
         if name is not None:
             columns.append(name)
@@ -131,7 +130,7 @@ class _Slices:
     """The slices of a thread, and the work in them so far."""
 
     def __init__(self) -> None:
-        # Start, end and group; first start, last end, number and summed times of the work. These are separate arrays
+        # Start, end and group; first start, last end, number and summed times of the work. The arrays are separate,
         # because each change of one large array would take new memory from the system.
         self._columns = [np.zeros(0, np.int64)] * 7
 
@@ -160,7 +159,7 @@ class _Slices:
         high = high[with_work]
         if not len(near):
             return None
-        # Every second span belongs to a slice; the spans between them do not count.
+        # Every second span belongs to a slice. The spans between them do not count.
         edges = np.stack([low, high], axis=1).reshape(-1)
         earliest = np.minimum.reduceat(np.append(start, _LATE), edges)[::2]
         latest = np.maximum.reduceat(np.append(end, _EARLY), edges)[::2]
@@ -195,7 +194,7 @@ def _by(keys: Keys, values: np.ndarray) -> Iterator[tuple[int, np.ndarray | slic
     numbers, _ = keys.ids([values])
     sizes = np.bincount(numbers)
     if len(keys) <= 1 << 16:
-        numbers = numbers.astype(np.uint16)  # sorts in less time
+        numbers = numbers.astype(np.uint16)  # Shorter integers sort faster.
     order = np.argsort(numbers, kind="stable")
     edges = np.append(0, np.cumsum(sizes)).tolist()
     for begin, end in pairwise(edges):

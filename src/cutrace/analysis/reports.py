@@ -1,6 +1,6 @@
 """The reports of ``cutrace stats``: statistics by name, and their tables.
 
-Reports that ``nsys stats`` also has bear the same names.
+Reports of ``nsys stats`` have the same names here.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def _tables(
 
 
 def check_options(names: Sequence[str], options: StatsOptions) -> None:
-    """Raise :class:`cutrace.CutraceError` for an option that differs from its default and that none of these reports
-    uses, and for a report of steps without their name."""
+    """Raise :class:`cutrace.CutraceError` for an option that is not at its default and that no report uses, and for a
+    report of steps without their name."""
     used: set[str] = set()
     for name in names:
         used.update(report(name).options)

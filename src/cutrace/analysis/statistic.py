@@ -1,4 +1,4 @@
-"""A statistic: what is collected, and the rows and the columns of its report.
+"""A statistic: its collections, and the rows and the columns of its report.
 
 docs/internals/statistics.md shows how to write one.
 """
@@ -22,7 +22,7 @@ _DEVICE = 3
 
 
 class View:
-    """What was collected of a trace, with the names of processes, GPUs and streams."""
+    """The collected data of a trace, with the names of processes, GPUs and streams."""
 
     def __init__(self, trace: Trace, collected: Collected) -> None:
         self.trace = trace
@@ -91,13 +91,13 @@ class Statistic:
     """A statistic, which ``cutrace stats`` shows as a report.
 
     ``rows`` is a collection, or a function that returns the objects of the rows from the collections that it ``needs``.
-    Rows satisfy ``where`` and are sorted by ``order``. ``spread`` names an attribute, a :class:`.distribution.Spread`
-    in ``unit``. Its columns come first, and rows are sorted by ``weight``, largest first. ``weight`` names an attribute
-    too (default: the total of the spread). The share of a row is its part of the sum of the weights.
+    Rows satisfy ``where`` and are sorted by ``order``. ``spread`` names an attribute that is a
+    :class:`.distribution.Spread` in ``unit``. Its columns come first. Rows are then sorted by the attribute ``weight``,
+    largest first (default: the total of the spread). The share of a row is its part of the sum of the weights.
 
     ``usual`` statistics are shown by default. A ``listing`` has a row for each event. ``options`` are the fields of
-    :class:`.context.StatsOptions` that change the rows. ``doc`` has the sentences of the reference: which question the
-    statistic answers.
+    :class:`.context.StatsOptions` that change the rows. ``doc`` is the question that the statistic answers, in
+    sentences for the reference.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Statistic:
 
     @property
     def collections(self) -> tuple[StatsCollection[Any], ...]:
-        """What must be collected for :meth:`table`."""
+        """The collections that :meth:`table` needs."""
         if isinstance(self.rows, StatsCollection):
             return (self.rows,)
         return self.needs
@@ -143,7 +143,7 @@ class Statistic:
         return Table(self.name, self.title, columns, rows, self.listing)
 
     def uses(self, view: View) -> Iterable[Any]:
-        """The objects of the rows. Those with a spread are not yet sorted."""
+        """The objects of the rows. Rows with a spread are not sorted yet."""
         if isinstance(self.rows, StatsCollection):
             uses: Iterable[Any] = view.collected[self.rows]
         else:
@@ -230,8 +230,8 @@ def column_of(
     unit: Unit = "text",
     doc: str = "",
 ) -> StatisticColumn:
-    """A column whose cell is an attribute of the row's object (default: the one named like the column), or the result
-    of a function of it. A ``spare`` column may be omitted on a narrow terminal."""
+    """A column whose cell is an attribute of the row's object (default: the attribute named like the column), or the
+    result of a function of this object. A ``spare`` column may be omitted on a narrow terminal."""
     column = Column(name, unit, spare, doc)
     if not isinstance(cell, str):
         return StatisticColumn(column, cell)

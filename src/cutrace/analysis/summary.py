@@ -1,7 +1,7 @@
 """The figures that ``cutrace info`` prints.
 
-They come from block headers, except the busy time of the GPUs and the quality of the capture. These stream over the
-blocks, so memory does not grow with the capture.
+Most figures come from block headers. The busy time of the GPUs and the quality of the capture are computed block by
+block, so memory does not grow with the capture.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..trace.ordered import Columns, MergeByTime, Ordered
 from ..trace.quality import GPU_WORK
 from .gpu import ANY_WORK, COMPUTE, Kinds, devices_of
 
-# Bytes of rows that are read together.
+# The number of bytes of rows that are read together.
 _WINDOW_BYTES = 16 << 20
 
 

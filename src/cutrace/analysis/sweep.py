@@ -2,7 +2,7 @@
 
 A batch has the rows of each table that start in an interval (:mod:`cutrace.trace.ordered`).
 
-GPU work has the API call that launched it (:mod:`cutrace.trace.launches`), unless a million later calls were seen.
+GPU work has the API call that launched it (:mod:`cutrace.trace.launches`), unless there are a million later calls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..trace.ranges import RANGE_TABLES, Ranges, RangesBy
 
 # Approximate rows of a batch.
 _BATCH_ROWS = 1 << 17
-# The error of the clocks of host and GPU (ns): work may seem to start this much before its call.
+# The error of the clocks of host and GPU (ns). Work may seem to start this long before its call.
 _CLOCK_ERROR = 10_000_000
 # The fields that identify a stream, with their types.
 _STREAM = (("device", np.uint16), ("context", np.uint16), ("stream", np.uint32))
@@ -34,7 +34,7 @@ _DETAILS = {"memcpys": "kind", "graph_launches": "graph"}
 
 class Groups:
     """Groups of rows with equal values in all columns, numbered from 0 in the order of first appearance. ``values`` has
-    what ``make`` returns for the values of each group."""
+    the result of ``make`` for the values of each group."""
 
     def __init__(self, make: Callable[..., Any] = lambda *values: values) -> None:
         self._make = make
@@ -74,8 +74,8 @@ class Work:
 
 class SweepBatch:
     """The rows of a process that start in one interval, by table, and all GPU work together. Rows of the host are 10 ms
-    ahead of GPU work, so a call comes before its work in spite of clock errors. Use a batch before the next one is
-    taken."""
+    ahead of GPU work, so a call comes before its work in spite of clock errors. A batch is valid until the next
+    batch."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Sweep:
         self._calls.add(tables["api_calls"])
 
     def _edges(self) -> list[int]:
-        """The ends of batches, at starts of blocks, so that batches have about the same number of rows."""
+        """The ends of batches. They are starts of blocks, chosen so that batches have about the same number of rows."""
         begins: list[tuple[int, int]] = []
         for infos in self._infos.values():
             begins += [(info.first_time, info.rows) for info in infos]

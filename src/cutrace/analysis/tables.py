@@ -17,8 +17,8 @@ Unit = Literal["text", "", "ns", "moment", "change", "bytes", "bytes/s", "1", "n
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name, the unit of its cells, whether it may be omitted on a narrow terminal (``spare``), and its
-    meaning for the reference (``doc``)."""
+    """A column: its name, the unit of its cells, and its meaning for the reference (``doc``). A ``spare`` column may be
+    omitted on a narrow terminal."""
 
     name: str
     unit: Unit = ""

@@ -1,4 +1,4 @@
-"""The windows of a capture that marks delimit: tests, their regions, and spans of tools."""
+"""The windows between marks of a capture: tests, their regions, and spans of tools."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _MOST_PARTS = 1_000_000
 def windows(trace: Trace) -> tuple[Window, ...]:
     """The tests of a capture in the order of their start. A repeated name is another run of that test.
 
-    A test without an end mark ends where the next test of its process starts, or with the capture; it is not complete.
-    Raises :class:`cutrace.CutraceError` if tests overlap too much.
+    A test without an end mark ends at the start of the next test of its process, or with the capture. It is not
+    complete. Raises :class:`cutrace.CutraceError` if tests overlap too much.
     """
     marks = _marks(trace)
     span = _span(trace)
@@ -59,8 +59,8 @@ def whole(trace: Trace) -> Window:
 def owners(trace: Trace, marks: Iterable[_Mark] | None = None) -> dict[int, int | None]:
     """The owner of each process: the process to whose tests its work belongs.
 
-    A process with tests owns itself and its descendants. The owner is None, which stands for every process with tests,
-    if the capture shows no descent from one of them, for example because a shell is in between.
+    A process with tests owns itself and its descendants. If the capture does not show a descent from a process with
+    tests, the owner is None: every process with tests. A shell in between hides the descent, for example.
     """
     if marks is None:
         marks = _marks(trace)
@@ -81,7 +81,7 @@ def owners(trace: Trace, marks: Iterable[_Mark] | None = None) -> dict[int, int 
         line: list[int] = []
         at: int | None = process.index
         while at is not None and at not in known:
-            # Ends the search if process ids were reused and the line is a cycle.
+            # If process ids were reused, the line of parents can be a cycle. This entry ends the search.
             known[at] = None
             line.append(at)
             at = parent(at)
@@ -160,7 +160,7 @@ def _paired(marks: list[_Mark], kind: str, span: tuple[int, int]) -> Iterator[_P
             else:
                 yield _pair(first, first.time, mark.time, complete=True)
         before = mark.time
-    # A test without an end mark ends where the next one starts.
+    # A test without an end mark ends at the start of the next test.
     edges = []
     if kind == "test":
         edges = [mark.time for mark in marks if mark.begins]
@@ -185,8 +185,8 @@ class _Begun:
 
     def __init__(self) -> None:
         self._marks: list[_Mark | None] = []
-        # Indices into that list, by (thread, name) and by (None, name). Indices of ended marks are dropped when they
-        # are reached.
+        # Indices into the list of marks, by (thread, name) and by (None, name). Indices of ended marks are dropped
+        # later.
         self._indices: dict[tuple[int | None, str], list[int]] = {}
 
     def add(self, mark: _Mark) -> None:
@@ -195,8 +195,8 @@ class _Begun:
         self._marks.append(mark)
 
     def ended_by(self, end: _Mark) -> _Mark | None:
-        """Remove and return the latest begin mark that this mark can end, preferably of the same thread; None if there
-        is none."""
+        """Remove and return the latest begin mark that this mark can end; None if there is none. Prefer marks of the
+        same thread."""
         for thread in (end.thread, None):
             indices = self._indices.get((thread, end.name), [])
             while indices:
@@ -242,5 +242,5 @@ def _cut(part: Window, window: Window) -> Window:
 
 
 def _span(trace: Trace) -> tuple[int, int]:
-    """The first time (ns) of a capture and the one after its last."""
+    """The first time (ns) of a capture, and the time after its last."""
     return trace.start, min(trace.end + 1, int(LATEST))

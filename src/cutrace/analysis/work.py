@@ -1,4 +1,4 @@
-"""An index of GPU work by the API call that launched it, from which the metrics of windows are computed.
+"""An index of GPU work by the API call that launched it. The metrics of windows are computed from it.
 
 Work belongs to the time of its launch. So each row has a time ``when``: the start of the API call with its correlation
 id, or its own start if no such call was recorded. Rows are sorted by this time, so two binary searches find the rows of
@@ -63,8 +63,8 @@ class WorkRows:
 
 @dataclass(frozen=True)
 class WorkSelection:
-    """Part of a capture: outermost API calls, ascending by start, whose ``call`` is their own index; and rows by
-    table."""
+    """Part of a capture: outermost API calls, ascending by start, and rows by table. The ``call`` of an API call is its
+    own index."""
 
     calls: WorkRows
     tables: dict[str, WorkRows]
@@ -101,7 +101,7 @@ class WorkSelection:
     def without_calls(self, excluded: np.ndarray) -> WorkSelection:
         """The selection without the calls of a mask over :attr:`Index.calls` and without the work that they
         launched."""
-        # The last entry is for index -1: work without a call stays.
+        # The last entry is for index -1, so that work without a call stays.
         kept = np.append(~excluded, True)
         return self._each(lambda part: part[kept[part.call]])
 
@@ -122,8 +122,8 @@ class Function:
 
 @dataclass(frozen=True)
 class Index:
-    """The calls and the work of a capture, from which windows are cut. ``lost`` counts rows of GPU work with neither a
-    time nor a recorded launch, which may belong to any window; ``owner`` is the result of :func:`.windows.owners`.
+    """The calls and the work of a capture, from which windows are cut. ``lost`` counts rows of GPU work without a time
+    and without a recorded launch: they may belong to any window. ``owner`` is the result of :func:`.windows.owners`.
     ``loading`` marks the calls that copy into variables of a module while it is loaded (:func:`_loading`).
     ``default_streams`` has the legacy default streams by process index << 16 | context."""
 
@@ -157,7 +157,7 @@ class Index:
         return [one for one, owner in owners if one == process or owner in owns]
 
 
-# An index refers to tables but not to their trace, so that this cache does not keep traces alive.
+# An index refers to tables, but not to the trace: this cache must not keep traces alive.
 _INDICES: WeakKeyDictionary[Trace, Index] = WeakKeyDictionary()
 
 
@@ -219,8 +219,8 @@ def _index(trace: Trace) -> Index:
 def _loading(trace: Trace, calls: np.ndarray) -> np.ndarray:
     """A mask of the calls that copy into a variable of a module that their thread has loaded since its last launch.
 
-    A library that unloads its modules with its plans, like cuFFT, sets their variables whenever it loads them again.
-    So the number of these copies depends on the other plans of the process.
+    A library such as cuFFT unloads its modules together with its plans, and sets the variables of modules each time
+    that it loads them. So the number of these copies depends on the other plans of the process.
     """
     mask = np.zeros(len(calls), bool)
     names = trace.functions["name"]
@@ -233,7 +233,7 @@ def _loading(trace: Trace, calls: np.ndarray) -> np.ndarray:
     loads = trace.strings.take(names, loads_code).astype(bool)
 
     thread = calls["process"].astype(np.uint64) << np.uint64(32) | calls["thread"]
-    order = np.argsort(thread, kind="stable")  # calls ascend by start
+    order = np.argsort(thread, kind="stable")  # Calls ascend by start.
     thread = thread[order]
     function = calls["function"][order]
     place = np.arange(len(calls))

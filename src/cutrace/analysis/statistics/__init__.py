@@ -1,4 +1,5 @@
-"""The statistics of the core: one module a family, which says what is collected, how, and what a report shows of it."""
+"""The statistics of the core, in one module for each family. A module has the collections and the columns of the
+reports."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from . import (
     streams,
 )
 
-#: In the order in which they are shown.
+#: The statistics, in the order of the reports.
 STATISTICS: tuple[Statistic, ...] = (
     gpus.GPU_SUM,
     streams.STREAM_SUM,

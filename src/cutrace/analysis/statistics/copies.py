@@ -119,7 +119,7 @@ class CopyUse:
 
 
 def _memories_and_bits(context: CollectorContext, rows: Rows) -> Sequence[np.ndarray]:
-    # The exponent of frexp() is the number of bits, exact up to 2^53.
+    # The exponent of frexp() is the number of bits. It is exact up to 2^53.
     _, bits = np.frexp(sizes(rows["bytes"]).astype(np.float64))
     memories = (rows["source_memory"], rows["destination_memory"])
     return rows["kind"], *memories, bits.astype(np.uint8)

@@ -24,14 +24,14 @@ from ..statistic import (
 from ..sweep import Groups, Stream, SweepBatch
 
 _NO_DEVICE = 0xFFFF
-# Number of samples, sum, minimum and maximum of a counter without samples.
+# The values of a counter without samples: number, sum, minimum and maximum.
 _NO_SAMPLES = np.array([[0], [0], [np.inf], [-np.inf]])
 
 
 @dataclass(frozen=True)
 class CounterUse:
-    """The samples of one counter of a process, in ``unit``. ``device`` is 0xffff if the counter belongs to none.
-    ``total`` is the integral of a rate over time, in the unit without ``/s``; None for other counters."""
+    """The samples of one counter of a process, in ``unit``. ``device`` is 0xffff for a counter of no device. ``total``
+    is the integral of a rate over time, in the unit without ``/s``; None for other counters."""
 
     process: int
     device: int
@@ -84,18 +84,19 @@ class _CounterCollector(StatsCollector[CounterUse]):
         np.maximum.at(most, group, value)
 
     def _hold(self, group: np.ndarray, time: np.ndarray, value: np.ndarray) -> None:
-        """Add each value times the time (ns) until the next sample of its counter. Rows are in the order of time."""
+        """Add each value, multiplied by the time (ns) until the next sample of its counter. Rows are in the order of
+        time."""
         size = len(self._groups.values)
         self._held = grown(self._held, size)
         self._times = grown(self._times, size)
         total, last = self._held
-        # Counter by counter: the last sample of earlier batches, then the new ones.
+        # Counter by counter: the last sample of earlier batches, then the new samples.
         group = np.append(np.arange(size), group)
         order = np.argsort(group, kind="stable")
         group = group[order]
         time = np.append(self._times, time)[order]
         value = np.append(last, value)[order]
-        # Each value holds until the next one of its counter; the last one does not hold yet.
+        # Each value holds until the next value of its counter. The time of the last value is not known yet.
         is_last = np.append(group[1:] != group[:-1], True)
         held = np.diff(time, append=time[-1:])
         held[is_last] = 0

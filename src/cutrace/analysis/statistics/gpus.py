@@ -42,7 +42,7 @@ _KERNELS = GPU_WORK.index("kernels")
 
 @dataclass(frozen=True)
 class Overlap:
-    """Communication of one kind on a GPU: the ``time`` (ns) in which any ran, and the part ``hidden`` behind
+    """Communication of one kind on a GPU: the ``time`` (ns) in which it ran, and the part ``hidden`` behind
     computation."""
 
     time: int
@@ -51,9 +51,9 @@ class Overlap:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """The work of one process on one GPU. Times are in ns: ``busy`` is the time of any work, ``compute`` of
-    computation, ``communication`` of communication kernels, ``copies`` of copies, ``both`` of communication kernels and
-    copies together. ``first`` and ``last`` are the first start and the last end. ``counts`` has the pieces of work by
+    """The work of one process on one GPU. Times are in ns: ``busy`` is the time with any work, ``compute`` with
+    computation, ``communication`` with communication kernels, ``copies`` with copies, and ``both`` with communication
+    kernels or copies. ``first`` and ``last`` are the first start and the last end. ``counts`` has the pieces of work by
     table, ``kernel_ns`` the sum of kernel times."""
 
     process: int
@@ -175,7 +175,7 @@ class _Communication(NamedTuple):
 
 
 def _communication(view: View) -> Iterator[_Communication]:
-    """Each kind of communication on each GPU, and both together if there are both."""
+    """The kinds of communication on each GPU, and their union if there are both kinds."""
     for use in view.collected[GPUS]:
         parts = {"kernels": use.communication, "copies": use.copies}
         if use.communication.time and use.copies.time:
@@ -246,7 +246,7 @@ CUDA_GPU_SUM = Statistic(
 
 @lru_cache(maxsize=4096)
 def work_name(table: int, detail: int) -> tuple[str, str]:
-    """The kind and the name of GPU work that is no kernel, by its table's index in ``GPU_WORK`` and its
+    """The kind and the name of GPU work other than kernels, by the index of its table in ``GPU_WORK`` and its
     :attr:`.sweep.Work.detail`."""
     if GPU_WORK[table] == "memcpys":
         return "copy", copy_name(detail)
@@ -255,7 +255,7 @@ def work_name(table: int, detail: int) -> tuple[str, str]:
     return "graph", graph_name(detail)
 
 
-# Busy time over time, which `cutrace view` draws
+# Busy time over time, for `cutrace view`
 
 # The number of equal parts of the time of GPU work.
 _PARTS = 400

@@ -46,7 +46,7 @@ GRAPH_SUM = Statistic(
 @dataclass(frozen=True)
 class GraphRangeUse(Timed):
     """Work of graph nodes that were created in the same NVTX ranges: ``path``, outermost first. ``nodes`` is the number
-    of these nodes that ran, ``replays`` the largest number of runs of one of them; both are None for nodes whose
+    of these nodes that ran, and ``replays`` the largest number of runs of a node. Both are None for nodes whose
     creation was not recorded."""
 
     path: tuple[str, ...]

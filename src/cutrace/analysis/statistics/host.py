@@ -28,8 +28,8 @@ _ASYNCHRONOUS = _NUMBERS_OF_KINDS["asynchronous"]
 
 @dataclass(frozen=True)
 class HostUse(Timed):
-    """Slices of the host of one name that an importer read. ``kind`` is a value of ``HOST_SLICE_KINDS``. ``self_ns`` is
-    their time without the time of slices directly inside them on the same thread."""
+    """Imported slices of the host with the same name. ``kind`` is a value of ``HOST_SLICE_KINDS``. ``self_ns`` is their
+    time without the time of slices directly inside them on the same thread."""
 
     kind: str
     category: str

@@ -183,13 +183,13 @@ CUDA_GPU_KERN_GB_SUM = Statistic(
 )
 
 
-# Machine code, which `cutrace diff` compares
+# Machine code, for `cutrace diff`
 
 
 @dataclass(frozen=True)
 class CodeUse:
-    """The machine code of the kernels of one name: what certainly ``ran``, and whether the code of a launch is
-    ``unknown``."""
+    """The machine code of the kernels of one name: the codes that certainly ``ran``, and whether the code of a launch
+    is ``unknown``."""
 
     name: str
     ran: frozenset[KernelCode]
@@ -198,7 +198,7 @@ class CodeUse:
 
 class _CodeCollector(StatsCollector[CodeUse]):
     def add(self, batch: SweepBatch) -> None:
-        """Code is recorded by launch configuration, not by event."""
+        """Collect nothing from events: code is recorded by launch configuration."""
 
     def result(self) -> Iterator[CodeUse]:
         codes = self.context.trace.codes

@@ -1,4 +1,4 @@
-"""Launches of kernels: the times of their calls, and from call to kernel."""
+"""Launches of kernels: the times of the calls, and the times from call to kernel."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ EXECUTIONS = CollectedBy(_ExecutionCollector)
 
 
 def _execution_times() -> list[StatisticColumn]:
-    """The columns with the spread of each time of a launch. A narrow terminal shows all means except the mean of the
+    """The columns with the spread of each time of a launch. A narrow terminal shows the means, except the mean of the
     total."""
     columns = []
     for kind, time, doc in (

@@ -178,8 +178,7 @@ class _GpuEvents:
 
 
 def _sizes(batch: SweepBatch) -> dict[int, Iterator[int]]:
-    """The bytes of the rows of each table of GPU work that has any. The work of a table is in the order of its
-    rows."""
+    """The bytes of the rows of GPU work, for tables with a size. The work of a table is in the order of its rows."""
     sizes = {}
     for table, name in enumerate(GPU_WORK):
         rows = batch.tables.get(name)

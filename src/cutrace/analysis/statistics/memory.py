@@ -1,4 +1,4 @@
-"""Memory: what processes allocate and release, and how much they hold over time."""
+"""Memory: allocations and releases of processes, and their memory over time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RELEASE = 2
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """The memory of one kind that a process allocated on a device; host memory counts for the device in its rows. All
+    """The memory of one kind that a process allocated on a device. Host memory counts for the device in its rows. All
     sizes are in bytes. ``peak`` and ``net`` are the maximum and the final level, each minus the level at the start."""
 
     process: int
@@ -91,9 +91,9 @@ MEMORY_SUM = Statistic(
 )
 
 
-# Memory over time, which `cutrace view` draws
+# Memory over time, for `cutrace view`
 
-# The time of GPU work has at most 2 to this power of parts.
+# The time of GPU work has at most 2 ** this number of parts.
 _PARTS_BITS = 9
 _NO_COUNTER = np.uint32(0xFFFFFFFF)
 

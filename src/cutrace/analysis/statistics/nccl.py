@@ -1,4 +1,4 @@
-"""Calls of NCCL whose size is known, from its NVTX ranges."""
+"""Calls of NCCL with a known size, from NCCL's NVTX ranges."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ NCCL_CALLS = CollectedBy(_NcclCollector)
 
 
 def _communicator(view: View, use: Any) -> str:
-    """The communicator as a string: it is an identifier, so the number has no thousands separators."""
+    """The communicator as a string. The number has no thousands separators, because it is an identifier."""
     if use.communicator is None:
         return ""
     return str(use.communicator)

@@ -63,7 +63,7 @@ RANGES = SliceGrouping(
 
 
 def _range(view: View, use: Any) -> str:
-    """The domain and the name of a range, as Nsight Systems writes them; the default domain has an empty name."""
+    """The domain and the name of a range in the notation of Nsight Systems. The default domain has an empty name."""
     return f"{use.domain}:{use.name}"
 
 
@@ -196,7 +196,7 @@ class _RangeShareCollector(StatsCollector[RangeShare]):
         yield from range_shares(uses.tolist())
 
 
-#: The GPU work by how it belongs to ranges.
+#: The GPU work by the way in which it belongs to ranges.
 RANGE_SHARES = CollectedBy(_RangeShareCollector)
 
 

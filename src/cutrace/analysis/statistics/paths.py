@@ -1,4 +1,4 @@
-"""Paths of nested NVTX ranges and slices of the host, or of Python frames, down to GPU work: what flame graphs show."""
+"""The paths of flame graphs: nested NVTX ranges and slices of the host, or Python frames, down to GPU work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .slices import ProjectedSlices
 from .stacks import OutermostCalls
 
 _KERNELS = GPU_WORK.index("kernels")
-# If more range names than this differ only in their numbers, their ranges share one path.
+# Ranges share one path if more range names than this differ only in their numbers.
 _NUMBERED = 100
 _DIGITS = re.compile(r"\d+")
 # Deeper ranges around the creation of graph nodes are left out of the path.
@@ -98,7 +98,7 @@ class _PathCollector(StatsCollector[PathUse]):
         super().__init__(context)
         self._times = PathTimes()
         self._names = _RangeNames(context.trace)
-        # The numbers of the labels of ranges, by label; and groups of ranges, which have them as values.
+        # The numbers of the labels of ranges, by label; and groups of ranges with these numbers as values.
         self._labels: dict[str, int] = {}
         self._ranges = Groups(self._range_label)
         self._work = _WorkLabels(context)

@@ -1,5 +1,5 @@
-"""Slices of the host - NVTX ranges, operators - with the GPU work launched in them: shared by :mod:`.nvtx` and
-:mod:`.host`, which group them, and :mod:`.paths`, which nests them."""
+"""Slices of the host (NVTX ranges, operators) with the GPU work launched in them. :mod:`.nvtx` and :mod:`.host` group
+the slices, :mod:`.paths` nests them."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class ProjectedSlices(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SliceGrouping(Grouping[Use]):
-    """Slices of the only table of ``tables``. ``row`` makes the result row from the context, the key of a group, the
-    spread of the times of its slices, and their GPU work as :class:`.projection.Projected`. ``projects`` returns a mask
-    of the slices whose GPU work is known (None: all)."""
+    """Slices of one table, the only entry of ``tables``. ``row`` makes the result row from the context, the key of a
+    group, the spread of the times of its slices, and their GPU work as :class:`.projection.Projected`. ``projects``
+    returns a mask of the slices whose GPU work is known (None: all)."""
 
     projects: Callable[[Columns], np.ndarray] | None = None
 
@@ -81,7 +81,7 @@ class SliceCollector(GroupedCollector[Use]):
         self.project(self.slices.slices(rows, group))
 
     def project(self, slices: ProjectedSlices) -> None:
-        """Add slices, whose numbers are their groups."""
+        """Add slices. Their numbers are their groups."""
         is_range = slices.domain != NO_DOMAIN
         if is_range.any():
             thread, start, end, group, domain = slices.at(is_range)
@@ -101,7 +101,7 @@ class SliceCollector(GroupedCollector[Use]):
         return ()
 
     def projected(self) -> Iterator[Projected]:
-        """The GPU work of each group, which has ranges or other slices, but not both."""
+        """The GPU work of each group. A group has ranges or other slices, but not both."""
         of_ranges = self.ranges.projected()
         of_others = self._others.projected()
         for group in range(len(self.spreads)):

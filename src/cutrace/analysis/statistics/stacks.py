@@ -33,7 +33,7 @@ _COPY = CALL_KINDS.index("copy")
 _ALLOC = CALL_KINDS.index("alloc")
 _FREE = CALL_KINDS.index("free")
 _OTHER = CALL_KINDS.index("other")
-# The kind of call to assume for GPU work whose call was not recorded, by table.
+# The assumed kind of call for GPU work whose call was not recorded, by table.
 _KIND_BY_TABLE = {
     "kernels": _LAUNCH,
     "memcpys": _COPY,
@@ -46,7 +46,7 @@ _NO_STACK = "(no Python stack)"
 
 
 class OutermostCalls:
-    """Finds the calls of a process that are in no other call of their correlation id, batch by batch: a runtime call
+    """Finds the calls of a process that are in no other call of their correlation id, batch by batch. A runtime call
     contains driver calls with its id."""
 
     def __init__(self) -> None:
@@ -79,8 +79,8 @@ class StackUse:
     """The API calls of one ``kind`` (``CALL_KINDS``) that have the same Python stack, in any thread and process, with
     the GPU work that they launched.
 
-    ``frames`` are outermost first, none for calls without a stack. ``operations`` is the number of pieces of GPU work;
-    ``bytes`` is what the calls copied, filled, allocated or released.
+    ``frames`` are outermost first, and empty for calls without a stack. ``operations`` is the number of pieces of GPU
+    work; ``bytes`` is the number of bytes that the calls copied, filled, allocated or released.
     """
 
     frames: tuple[PythonFrame, ...]

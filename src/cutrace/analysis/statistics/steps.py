@@ -1,6 +1,6 @@
-"""Steps of a program: where the wall clock of each one went, on each GPU, and the energy that the GPU took.
+"""Steps of a program: the parts of the wall clock of each step on each GPU, and the energy of the GPU.
 
-A step is a range whose name the user gives. docs/reference/statistics.md defines the parts.
+The user gives the name of the ranges that are steps. docs/reference/statistics.md defines the parts.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _PART_DOCS = {
 PARTS = tuple(_PART_DOCS)
 # The kinds of GPU work behind the first parts.
 _KINDS = (COMPUTE, COMMUNICATE, COPY | FILL)
-# Flags of ranges that started before the window of their file, or went on after it.
+# The flags of ranges that started before the window of their file, or ended after it.
 _IN_PART = 2 | 4
-# The names in an error.
+# The number of names in an error.
 _SHOWN = 8
 
 
@@ -67,8 +67,8 @@ _SHOWN = 8
 class Step:
     """A step on one GPU of its process; ``device`` is None if the process has no GPU work. ``start`` and ``end`` (ns)
     are the times of its range. ``parts`` has the time (ns) of each of :data:`PARTS`; they add up to ``wall``.
-    ``behind`` (ns) is the time from the end of the step until the GPU finished the work launched before that end.
-    ``joules`` is the energy of the GPU, None if samples of its power do not cover the step."""
+    ``behind`` (ns) is the time from the end of the step to the end of the work launched before. ``joules`` is the
+    energy of the GPU, None if samples of its power do not cover the step."""
 
     process: int
     device: int | None
@@ -105,8 +105,8 @@ class _Ranges(NamedTuple):
 
 
 class _GpuWork(NamedTuple):
-    """GPU work as parallel arrays, ascending by ``start`` (ns): its kind, whether its launch is known, and when the
-    launch started (``called``) and was over (``launched``)."""
+    """GPU work as parallel arrays, ascending by ``start`` (ns): its kind, whether its launch is known, and the start
+    (``called``) and the end (``launched``) of the launch."""
 
     kind: np.ndarray
     start: np.ndarray
@@ -120,8 +120,9 @@ class _GpuWork(NamedTuple):
 
 
 class _GpuInSteps:
-    """What a GPU did (``busy``, by kind), when launches for it were under way, and when it was idle for an ``unknown``
-    reason. ``latest`` has for each waiting step the last end of work that was launched before the end of the step."""
+    """The times in which a GPU was ``busy`` (by kind), launches for it were in progress, and it was idle for an
+    ``unknown`` reason. ``latest`` has for each waiting step the last end of work that was launched before the end of
+    the step."""
 
     def __init__(self, steps: int) -> None:
         self.busy = [GrowingIntervals() for _ in _KINDS]
@@ -131,7 +132,7 @@ class _GpuInSteps:
         self.latest = np.zeros(steps, np.int64)
 
     def moments(self) -> list[GrowingIntervals]:
-        """All moments that are known."""
+        """All known times."""
         return [*self.busy, self.launches, self.unknown]
 
     def add(self, work: _GpuWork, steps: _Ranges) -> None:
@@ -149,7 +150,7 @@ class _GpuInSteps:
         """Note the idle time before work whose launch is not known."""
         start = work.start
         if self.reached is None:
-            # Nothing is known about the time before the first work.
+            # The time before the first work is not known.
             self.reached = int(start[0])
         ends = np.append(self.reached, work.end)
         reached = np.maximum.accumulate(ends)
@@ -161,7 +162,7 @@ class _GpuInSteps:
         self.unknown.add(idle_since[unknown], start[unknown])
 
     def _add_latest(self, work: _GpuWork, steps: _Ranges) -> None:
-        """Note the ends of work for the steps in which, or before which, it was launched."""
+        """Note the end of work for the waiting steps that end after its launch."""
         # The clocks of host and GPU differ: work may seem to start before its call.
         called = np.minimum(work.called, work.start)
         order = np.argsort(called, kind="stable")
@@ -174,25 +175,25 @@ class _GpuInSteps:
         self.latest = np.maximum(self.latest, now)
 
     def await_steps(self, count: int) -> None:
-        """Add ``count`` waiting steps. All work so far was launched before they ended."""
+        """Add ``count`` waiting steps. All work so far was launched before the end of these steps."""
         reached = self.reached or 0
         latest = np.full(count, reached)
         self.latest = np.append(self.latest, latest)
 
 
 class _SplitSteps(NamedTuple):
-    """Steps that were split. ``times`` has the times of each of :data:`PARTS`, and ``behind``, by GPU; None is no
-    GPU."""
+    """Steps that were split. By GPU, ``times`` has the times of each of :data:`PARTS`, and ``behind``. None stands for
+    no GPU."""
 
     steps: _Ranges
     times: dict[int | None, list[np.ndarray]]
 
 
 class _StepCollector(StatsCollector[Step]):
-    """Collects the steps of a process. A step is split when no more of its work can come: a million calls later."""
+    """Collects the steps of a process. A step is split a million calls later, when no more of its work can come."""
 
     each_process = True
-    #: Calls that are made before a step is split.
+    #: The number of calls after a step before it is split.
     WAITED = 1 << REMEMBERED_BITS
 
     def __init__(self, context: CollectorContext) -> None:
@@ -202,11 +203,12 @@ class _StepCollector(StatsCollector[Step]):
             self.tables = (*GPU_WORK, "api_calls", *RANGE_TABLES)
         self._matches = matcher(self._name)
         self._waiting = _Ranges.none()
-        # The key None has no work. It stands for GPUs without work so far.
+        # The key None stands for GPUs without work so far.
         self._gpus: dict[int | None, _GpuInSteps] = {None: _GpuInSteps(0)}
         self._syncs = GrowingIntervals()
         self._unrecorded: Intervals | None = None
-        # The number of calls at some times (ns), and of all calls so far; the start of the latest GPU work.
+        # The number of calls up to some times (ns), the number of all calls so far, and the start of the latest GPU
+        # work.
         self._counts: deque[tuple[int, int]] = deque()
         self._calls = 0
         self._latest_work = 0
@@ -229,7 +231,7 @@ class _StepCollector(StatsCollector[Step]):
         self._split_old()
 
     def _start(self, process: int) -> None:
-        """Read what the trace knows about a process as a whole."""
+        """Read the data of the trace about a process as a whole."""
         if self._unrecorded is not None:
             return
         unrecorded = self.context.trace.unrecorded(process)
@@ -309,7 +311,7 @@ class _StepCollector(StatsCollector[Step]):
             gpu.add(mine, self._waiting)
 
     def _split_old(self) -> None:
-        """Split the steps that ended :attr:`WAITED` calls ago, and forget the time before the steps that still wait."""
+        """Split the steps that ended :attr:`WAITED` calls ago. Forget the times before the remaining steps."""
         until = 0
         while self._counts:
             time, calls = self._counts[0]
@@ -377,7 +379,7 @@ class _StepCollector(StatsCollector[Step]):
     def _on_gpu(
         self, process: int, device: int | None, split: _SplitSteps
     ) -> Iterator[Step]:
-        # A GPU that had no work yet was idle.
+        # A GPU without work so far was idle.
         idle = split.times[None]
         times = split.times.get(device, idle)
         steps = split.steps
@@ -402,7 +404,7 @@ def _steps(view: View) -> Sequence[Step]:
 
 
 def _no_step(trace: Trace, name: str) -> str:
-    """Why there is no step of this name."""
+    """The reason why there is no step of this name."""
     ended, never_ended = _range_names(trace)
     matches = matcher(name)
     if any(map(matches, never_ended)):
@@ -419,7 +421,7 @@ def _no_step(trace: Trace, name: str) -> str:
 
 
 def _range_names(trace: Trace) -> tuple[list[str], list[str]]:
-    """The names of ranges that ended, and the names of ranges that never did, in the order of first appearance."""
+    """The names of ranges that ended, and the names of ranges that never ended, in the order of first appearance."""
     ended: dict[str, None] = {}
     never_ended: dict[str, None] = {}
     for table in RANGE_TABLES:
@@ -514,8 +516,8 @@ class _StepsOnGpu(NamedTuple):
 
 
 class PartUse(NamedTuple):
-    """A part of the wall clock of all steps of a process on one GPU: the figures of its ``time`` (ns), and its share;
-    None for times that are no part of it."""
+    """A part of the wall clock of all steps of a process on one GPU: the figures of its ``time`` (ns), and its
+    ``share``. The share is None for times outside of the wall clock."""
 
     process: int
     device: int | None

@@ -31,7 +31,7 @@ from ..statistic import (
 )
 from ..sweep import Stream, SweepBatch
 
-#: Work that starts within this time (ns) after work of another stream ends counts as having waited for it.
+#: Work counts as waiting for another stream if it starts within this time (ns) after the end of work of that stream.
 _RELEASE_NS = 10_000
 #: The longest queue that is measured.
 _LONGEST_QUEUE = 4096
@@ -52,8 +52,8 @@ class Idle:
         return self.host + self.kernel + self.dependency + self.other
 
     def without(self, unrecorded: list[tuple[int, int]], first: int, last: int) -> Idle:
-        """Leave out the unrecorded times of a stream whose work lasts from ``first`` to ``last``. The work after an
-        unrecorded time was launched after it, so the gap counts as a wait for the host or as "other"."""
+        """Leave out the unrecorded times of a stream whose work lasts from ``first`` to ``last``. Work after an
+        unrecorded time was launched after it. So the gap counted as a wait for the host or as "other"."""
         inside = [span for span in unrecorded if first <= span[0] and span[1] <= last]
         time = time_within(inside, first, last)
         of_host = min(time, self.host)
@@ -63,9 +63,9 @@ class Idle:
 
 @dataclass(frozen=True)
 class Queue:
-    """The queue of a stream: work that was launched and has not started. ``at_launch`` is its length after each launch,
-    ``mean`` its average length over the time from the first launch to the last start, ``full`` the time (ns) at
-    :attr:`.context.StatsOptions.full_queue` or more."""
+    """The queue of a stream: work that was launched and has not started. ``at_launch`` is the spread of its length
+    after each launch, ``mean`` its average length from the first launch to the last start, and ``full`` the time (ns)
+    with a length of :attr:`.context.StatsOptions.full_queue` or more."""
 
     at_launch: Spread = NOTHING
     mean: float = 0.0
@@ -75,7 +75,7 @@ class Queue:
 @dataclass(frozen=True)
 class StreamUse:
     """The use of one stream. ``counts`` has its pieces of GPU work by table; ``first`` and ``last`` (ns) are the first
-    start and the last end of its work; ``busy`` is the time (ns) in which any ran."""
+    start and the last end of its work; ``busy`` is the time (ns) in which any work ran."""
 
     process: int
     stream: Stream
@@ -142,7 +142,7 @@ STREAMS = CollectedBy(_StreamCollector)
 
 
 def recorded_span(view: View, use: Any) -> int:
-    """The time (ns) from the first work to the last, without the time between the windows of a capture range."""
+    """The time (ns) from the first to the last work, without the time between the windows of a capture range."""
     unrecorded = view.trace.unrecorded(use.process)
     span: int = use.last - use.first - time_within(unrecorded, use.first, use.last)
     return span
