@@ -1,4 +1,4 @@
-"""Compare two captures without a golden file: kernels, API calls, copies, synchronisations, memory.
+"""Compare two captures without a golden file: kernels, API calls, copies, synchronisations and memory.
 
 Counts, bytes and launch configurations are compared exactly. Times are compared by :mod:`.statistics`, as in golden
 files. docs/reference/statistics.md has the rules.
@@ -66,10 +66,10 @@ SECTIONS: dict[str, tuple[str, tuple[Column, ...]]] = {
     "graphs": ("CUDA graphs, traced as a whole", _COUNTS),
     "memory": ("Memory (peak)", _BYTES),
 }
-# Memory that the program allocates. Memory of the driver, such as the variables of modules, is omitted.
+# The kinds of memory that the program allocates. Memory of the driver, such as the variables of modules, is omitted.
 _MEMORIES = ("device", "array", "managed", "pinned")
 _PAIRS = 3
-# Times of API calls are not judged, because they depend on what the calls wait for.
+# Times of API calls are not judged, because they depend on the awaited work.
 _TIMED = ("kernels", "copies")
 
 
@@ -84,7 +84,7 @@ class Aspect(enum.Enum):
     CODE = "code"
 
 
-#: The metric whose rules apply to each aspect with a number.
+#: For each numeric aspect, the metric whose rules apply.
 _METRICS = {
     Aspect.COUNTS: METRICS["kernel_launches"],
     Aspect.BYTES: METRICS["memcpy_bytes"],
@@ -99,8 +99,8 @@ EXACT = frozenset({Aspect.COUNTS, Aspect.BYTES, Aspect.LAUNCHES})
 
 @dataclass(frozen=True)
 class CaptureRules:
-    """The aspects that fail a comparison, and the share by which each may change without counting as different; for
-    times it is the tolerance of :func:`.statistics.change`."""
+    """The aspects that fail a comparison, and the tolerances: the share by which each aspect may change without a
+    difference. For times it is the tolerance of :func:`.statistics.change`."""
 
     fail_on: frozenset[Aspect] = EXACT
     tolerance: Mapping[Aspect, float] = field(default_factory=dict)
@@ -123,8 +123,8 @@ _DEFAULTS = CaptureRules()
 
 @dataclass(frozen=True)
 class CaptureSide:
-    """The values of one capture in a row: number, times (ns) and bytes (the peak in the memory section). A kernel also
-    has the number of launches by launch configuration, and the machine code (None if it was not recorded)."""
+    """The values of one capture in a row: number, times (ns) and bytes (in the memory section, the peak). A kernel also
+    has its launches by launch configuration, and its machine code (None if it was not recorded)."""
 
     count: int = 0
     time: Spread = NOTHING
@@ -137,8 +137,8 @@ class CaptureSide:
 
 @dataclass(frozen=True)
 class CaptureChange:
-    """One name of a section in both captures. ``aspects`` are the aspects that differ; ``verdict`` is the verdict on
-    the times; ``details`` are strings for people."""
+    """One name of a section in both captures. ``aspects`` are the aspects that differ, ``verdict`` is the verdict on
+    the times, and ``details`` are strings for people."""
 
     section: str
     name: str
@@ -157,8 +157,8 @@ class CaptureChange:
 
 @dataclass(frozen=True)
 class CaptureComparison:
-    """All names of both captures: first changes that fail, then changes of exact aspects, then by the change of the
-    total time."""
+    """All names of both captures. Changes that fail come first, then changes of exact aspects, then the largest changes
+    of the total time."""
 
     rows: tuple[CaptureChange, ...]
 
@@ -188,7 +188,7 @@ def parse_aspects(text: str) -> frozenset[Aspect]:
 
 def parse_tolerances(texts: Iterable[str]) -> dict[Aspect, float]:
     """Parse strings such as ``time=10%`` and ``counts=0.01`` to shares by aspect. Raises :class:`CutraceError` for any
-    other string, and for a share above 100 % of an exact aspect."""
+    other string, and for an exact aspect with a share above 100 %."""
     tolerances = {}
     for name, share in shares(texts):
         aspect = _aspect(name)
@@ -239,7 +239,7 @@ def _importance(row: CaptureChange) -> tuple[object, ...]:
     )
 
 
-#: The side of a name that a capture lacks. It is never changed.
+#: The side of a name that is missing from a capture. It is never changed.
 _NO_SIDE = CaptureSide()
 
 
@@ -439,9 +439,9 @@ def _code_difference(old: CodeUse | None, new: CodeUse | None) -> list[str]:
 def _differences(
     old: Counter[Configuration], new: Counter[Configuration]
 ) -> Iterator[str]:
-    """The differences of launch configurations, as strings. Each configuration that is gone is paired with the nearest
-    new one, field by field. If the numbers of launches are equal, each configuration must be as frequent as before;
-    otherwise the sets of configurations must be equal."""
+    """The differences of launch configurations, as strings. Each missing configuration is paired with the new one that
+    differs in the fewest fields. If the numbers of launches are equal, each configuration must be as frequent as
+    before. Otherwise the sets of configurations must be equal."""
     if not old or not new:
         return
     same = old.keys() == new.keys()
@@ -466,8 +466,8 @@ def _differences(
 def _only_in(
     some: Counter[Configuration], others: Counter[Configuration]
 ) -> list[Configuration]:
-    """The configurations that ``others`` lack. If ``others`` has them all, the configurations that are more frequent
-    than in ``others``."""
+    """The configurations that ``others`` lacks. If it has all of them, the configurations that are less frequent in
+    ``others``."""
     lacking = [config for config in some if config not in others]
     return lacking or list(some - others)
 
@@ -475,7 +475,7 @@ def _only_in(
 def _nearest(
     config: Configuration, come: Sequence[Configuration], counts: Counter[Configuration]
 ) -> Configuration:
-    """The configuration with the fewest fields that differ; if several have as few, the most frequent one."""
+    """The configuration that differs in the fewest fields. Of several, it is the most frequent one."""
     return min(come, key=lambda other: (len(_fields(config, other)), -counts[other]))
 
 

@@ -2,7 +2,7 @@
 
 A run collects its changes and writes each file once, at its end. A candidate is a golden file of one run, with the same
 relative path in the folder of candidates as in the golden folder. It has a digest of the golden values in the same
-environment, so that a candidate is refused if the golden file has changed since.
+environment. If the golden file has changed since, the candidate is refused.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _DIGITS = 16
 @dataclass(frozen=True)
 class Change:
     """New values of a test in one environment for the golden file at ``path``. ``line`` is the line of the test in its
-    ``source``, 0 if unknown; ``before`` is the :func:`digest` of the current golden values; ``others`` are the values
-    of other environments that change too."""
+    ``source``, 0 if unknown. ``before`` is the :func:`digest` of the current golden values. ``others`` are changed
+    values of other environments."""
 
     nodeid: str
     path: Path
@@ -80,7 +80,7 @@ def write_changes(changes: Iterable[Change]) -> tuple[Path, ...]:
             file = _module_of(path, part)
             before = existing(path, file)
             after = _changed(before, part)
-            if text(after) != text(before):  # else comments in the file are kept
+            if text(after) != text(before):  # Otherwise comments in the file are kept.
                 write(after, path)
                 written.append(path)
         except CutraceError as error:  # noqa: PERF203
@@ -91,7 +91,7 @@ def write_changes(changes: Iterable[Change]) -> tuple[Path, ...]:
 
 
 def propose(changes: Iterable[Change], folder: Path, root: Path) -> tuple[Path, ...]:
-    """Write changes as candidates to ``folder``, which has none yet, and return the files."""
+    """Write changes as candidates to ``folder``, and return the files. The folder must have no candidates yet."""
     files = []
     for path, part in _by_path(changes).items():
         if not path.is_relative_to(root):
@@ -120,11 +120,11 @@ def accept(
 ) -> tuple[Accepted, ...]:
     """Copy the candidates of a folder to the golden files under ``root``. The candidates stay.
 
-    New tests are inserted where they stand in their source, which is searched in the folder ``tests``.
+    New tests are inserted in the order of their source. Sources are searched in the folder ``tests``.
 
     ``select`` has ids of tests, prefixes of ids that end before ``::`` or ``[``, or patterns; if it is empty, all
-    candidates are accepted. All candidates are checked before the first file is written: one that is damaged or older
-    than the golden values raises :class:`CutraceError`, and nothing is changed.
+    candidates are accepted. All candidates are checked before the first file is written. A candidate that is damaged,
+    or older than the golden values, raises :class:`CutraceError`. Then nothing is changed.
     """
     if not folder.is_dir():
         raise CutraceError(
@@ -212,11 +212,11 @@ def _changed(module: Module, changes: Sequence[Change]) -> Module:
 def _marks(
     before: Module, tests: Mapping[str, Entry], source: Path | None
 ) -> dict[str, str]:
-    """The marks of a golden file whose tests become ``tests``. New and changed tests get one.
+    """The marks of a golden file with the new content ``tests``. New and changed tests get a mark.
 
-    git moves an added test down over lines that are equal, and stops at the mark of the next test, because each mark is
-    unique. Then another branch can rename the next test without a conflict, because a renamed test keeps its mark. A
-    new test is a renamed one if it stands in the place of a test that its source no longer defines.
+    git moves an added test down over equal lines. It stops at the mark of the next test, because each mark is unique. A
+    renamed test keeps its mark, so that another branch can rename the next test without a conflict. A new test counts
+    as renamed if it is in the place of a test that its source no longer defines.
     """
     marks = dict(before.marks)
     known = set(map(function_of, before.tests))
@@ -239,7 +239,7 @@ def _marks(
 
 
 def _new_mark(function: str) -> str:
-    """A mark that the golden files of all branches have in common."""
+    """A mark that is the same in all branches."""
     checksum = zlib.crc32(function.encode("utf-8", "surrogatepass"))
     return f"{checksum & 0xFFFF:04x}"
 
@@ -248,7 +248,7 @@ def _position(test: str, line: int) -> tuple[Any, ...]:
     """The sort key of tests: the line in the source, else the name."""
     natural: list[tuple[int, str]] = []
     for part in re.split(r"0*([0-9]+)", test):
-        # Numbers sort by value: without leading zeros, a longer one is greater.
+        # Numbers sort by value. Without leading zeros, a longer number is greater.
         number = len(natural) % 2
         natural.append((number * len(part), part))
     return line or math.inf, natural, test
@@ -268,9 +268,9 @@ def _module_of(path: Path, changes: Sequence[Change]) -> str:
 
 def _inserted(tests: Sequence[str], names: Sequence[str]) -> list[str]:
     """The tests of a file, with the new tests of ``names`` inserted. A new test is inserted after its predecessor in
-    ``names``; without one, before the first of ``names`` that the file has. The order of the other tests does not
-    change."""
-    # New tests have the place of the one that they follow, and sort after it.
+    ``names``. Without a predecessor, it is inserted before the first of ``names`` in the file. The order of the other
+    tests does not change."""
+    # New tests have the place of their predecessor, and sort after it.
     places = {name: (at, 0) for at, name in enumerate(tests)}
     at = len(tests)
     for name in names:

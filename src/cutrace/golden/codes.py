@@ -22,12 +22,12 @@ _LABELS = {
     "local": "local",
     "bytes": "code bytes",
 }
-#: The maximum of kernels in a detail; the others are counted.
+#: The maximum of kernels in a detail. Other kernels are counted.
 _LISTED = 6
 
 
 def is_code(string: str) -> bool:
-    """Whether this is a code, and not a word for an unknown code."""
+    """Whether a string is a code. A word for an unknown code is none."""
     return _CODE.fullmatch(string) is not None
 
 

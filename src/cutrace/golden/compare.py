@@ -33,10 +33,10 @@ from .values import LISTED, ValueResult, compare_values, is_more, part_change
 
 _FAILING = frozenset({Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW})
 _COUNTED = (MetricClass.WORK, MetricClass.COUNTER)
-#: The classes for which the worst run counts.
+#: The classes whose worst run counts.
 _WORST = (*_COUNTED, MetricClass.CODE)
 _NO_CODE = "no machine code was recorded; put cutrace_gate = work,counter,code into the ini file, or record with --code"
-#: The verdicts on counts and codes. The first one that any run has is the verdict on all runs.
+#: The verdicts on counts and codes, the worst first. The worst verdict of any run is the verdict on all runs.
 _WORST_FIRST = (Verdict.CHANGED, Verdict.UNVERIFIED, Verdict.BETTER, Verdict.SAME)
 
 
@@ -60,8 +60,8 @@ class Row:
 
 
 def increases(row: Row) -> dict[str, tuple[int, int]]:
-    """The names whose amounts rose in a row of work or memory, each with the golden and the present amount. In a row
-    without parts and in the row of a limit, the name is "". Names whose golden amount is unknown are left out."""
+    """The names whose amounts rose in a row of work or memory, with the golden and the present amount. The name is ""
+    in a row without parts and in the row of a limit. Names with an unknown golden amount are left out."""
     if not isinstance(row.now, Mapping):
         before = amount(row.golden)
         now = amount(row.now)
@@ -77,7 +77,7 @@ def increases(row: Row) -> dict[str, tuple[int, int]]:
         golden = row.golden.get(name, 0)
         before = max(alternatives(golden))
         now = amount(count) or 0
-        # Only the detail shows whether a name is new or its golden amount is unknown in this environment.
+        # Only the detail distinguishes a new name from a name whose golden amount is unknown in this environment.
         told = part_change(name, before, now, unit) in row.detail
         if told and is_more(golden, now):
             rose[name] = (before, now)
@@ -88,7 +88,7 @@ def increases(row: Row) -> dict[str, tuple[int, int]]:
 class Comparison:
     """All rows of a test, notes to show before them, and the reasons why the numbers are unreliable.
 
-    ``unconfirmed`` golden values come from one run that could not be repeated, so none of them is gated.
+    ``unconfirmed``: the golden values come from one run that could not be repeated, so they are not gated.
     """
 
     rows: tuple[Row, ...]
@@ -103,7 +103,7 @@ class Comparison:
 
     @property
     def unverified(self) -> str:
-        """Why a gated metric could not be compared; "" if all were."""
+        """The reason why a gated metric could not be compared; "" if all were compared."""
         for row in self.rows:
             if row.verdict is Verdict.UNVERIFIED:
                 reason, _, _ = row.detail.partition(":")
@@ -116,8 +116,8 @@ def compare(
 ) -> Comparison:
     """Compare one or more runs with the golden entry of a test in an environment.
 
-    For work and counters the worst run counts, for states the highest value; times of all runs form one interval. If
-    ``environment`` is "" because no GPU was used, the first environment of the entry is used.
+    For work and counters the worst run counts, for states the highest value. The times of all runs form one interval.
+    If ``environment`` is "" because no GPU was used, the first environment of the entry is used.
     """
     environment = environment or next(iter(entry), "")
     rows = list(_EntryComparer(entry, environment, runs, rules).rows())
@@ -203,14 +203,14 @@ def _limited(name: str, scopes: Sequence[Mapping[str, Value]]) -> int | float | 
 
 
 def _is_unknown(name: str) -> bool:
-    """Whether a metric without a value is unknown rather than 0: a hardware counter that was not requested, and a
-    metric that all other windows have."""
+    """Whether a metric without a value is unknown, and not 0. It is unknown if it is a hardware counter that was not
+    requested, or if all other windows have the metric."""
     metric = METRICS.get(name)
     return is_counter(name) or (metric is not None and metric.always)
 
 
 def confirmed(first: Comparison, *again: Comparison) -> Comparison:
-    """The first comparison, in which a slower time fails only if the comparisons of all other runs agree."""
+    """The first comparison. A slower time fails in it only if the comparisons of all other runs agree."""
     denied: set[tuple[str, str]] = set()
     for comparison in again:
         for row in comparison.rows:
@@ -249,10 +249,10 @@ def kept(run: Metrics, region: str, rules: Rules) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class _ComparedMetric:
-    """What is compared: a metric of a region, its golden value, and the values of the runs.
+    """A metric of a region with its golden value and the values of the runs.
 
-    ``golden`` is None if no golden value applies here. ``complete``: a name that the golden value lacks counts 0, else
-    its count is unknown. ``unstable`` is what was seen when runs disagreed. ``now`` is the value to show.
+    ``golden`` is None if no golden value applies here. With ``complete``, the count of a name that the golden value
+    lacks is 0, otherwise unknown. ``unstable`` has the values on which runs disagreed. ``now`` is the value to show.
     """
 
     metric: Metric
@@ -282,9 +282,9 @@ class _ComparedMetric:
 class _EntryComparer:
     """Makes the rows of one comparison.
 
-    An environment in which the test was recorded has its own golden values. In any other environment, a golden value
-    applies if two or more environments have it and all agree; for counts by name this applies to each name. Kernels of
-    the project itself apply if one environment has them.
+    An environment in which the test was recorded has its own golden values. In other environments, a golden value
+    applies if at least two environments have it and all agree. For counts by name this rule applies to each name. For
+    kernels of the project itself, one environment is enough.
     """
 
     def __init__(
@@ -308,7 +308,7 @@ class _EntryComparer:
             scopes = [kept(run, region, self._rules) for run in self._runs]
             if all(scope is None for scope in scopes):
                 scopes = []
-            # Runs that did not enter a region did no work in it.
+            # A run that did not enter a region did no work in it.
             values_of_runs = [scope or {} for scope in scopes]
             seen = self._seen(values_of_runs)
             for metric in ordered(known | seen):
@@ -337,7 +337,7 @@ class _EntryComparer:
         return names
 
     def _seen(self, values_of_runs: Sequence[Mapping[str, Any]]) -> set[str]:
-        """The metrics that have a row without a golden value: work and counters above 0, and all gated metrics except
+        """The metrics with a row but without a golden value: work and counters above 0, and all gated metrics except
         work."""
         names = set()
         for values in values_of_runs:
@@ -368,7 +368,7 @@ class _EntryComparer:
         )
 
     def _omitted(self, compared: _ComparedMetric, *, written: bool) -> bool:
-        """Whether a metric has no row: there is nothing to compare, and nothing to tell."""
+        """Whether a metric has no row, because there is nothing to compare or to report."""
         kind = compared.metric.kind
         if kind is MetricClass.CODE and compared.now is None:
             return not self._lacks_code
@@ -407,7 +407,7 @@ class _EntryComparer:
         return self._made(compared, result, now)
 
     def _made(self, compared: _ComparedMetric, result: ValueResult, now: Any) -> Row:
-        """The row of a result. Only here it is decided what is gated and what fails."""
+        """The row of a result. This method alone decides whether the row is gated and fails."""
         gated = compared.gated and result.verdict is not Verdict.UNSTABLE
         return Row(
             compared.metric.name,
@@ -430,8 +430,8 @@ class _EntryComparer:
     def _worst(
         self, compared: _ComparedMetric, golden: Stored
     ) -> tuple[ValueResult, Any]:
-        """The result and the value of the worst of several runs. The detail says how many runs have this verdict if not
-        all do."""
+        """The result and the value of the worst of several runs. If not all runs have this verdict, the detail has
+        their number."""
         values = compared.values
         results = [self._counted(compared, golden, value) for value in values]
         verdicts = [result.verdict for result in results]
@@ -441,7 +441,7 @@ class _EntryComparer:
         alike = verdicts.count(verdict)
         runs = len(verdicts)
         if alike < runs:
-            # A metric that did not change in all runs needs another investigation than a metric that always changed.
+            # A metric that changed in some runs needs another investigation than a metric that always changed.
             often = f"in {alike} of {count_of(runs, 'run')}"
             if detail:
                 detail += f" ({often})"
@@ -477,7 +477,7 @@ class _EntryComparer:
     def _unknown_names(
         self, region: str, total: Metric, golden: Parts, value: Mapping[str, int]
     ) -> set[str]:
-        """The names of a total for which no golden count applies in this environment."""
+        """The names of a total without a golden count for this environment."""
         elsewhere: set[str] = set()
         for parts in self._values(region, total):
             elsewhere.update(parts)
@@ -486,7 +486,7 @@ class _EntryComparer:
         return elsewhere.union(name for name in here if not self._own(name, total.name))
 
     def _golden(self, region: str, metric: Metric) -> tuple[Stored | None, bool]:
-        """The golden value (None if none applies), and whether counts by name are complete, so that missing names count
+        """The golden value (None if none applies), and whether counts by name are complete: missing names then count
         0."""
         name = metric.name
         values = self._values(region, metric)
@@ -495,7 +495,7 @@ class _EntryComparer:
         first = values[0]
         if self._recorded_here:
             return first, True
-        if name == CODE:  # environments can agree by chance only
+        if name == CODE:  # Environments agree on code only by chance.
             return None, False
         if len(values) > 1 and values.count(first) == len(values):
             return first, True
@@ -504,7 +504,8 @@ class _EntryComparer:
         return None, False
 
     def _agreed(self, total: str, values: Sequence[Parts]) -> Parts:
-        """The counts by name on which two or more environments agree, and the counts of the project's own kernels."""
+        """The counts by name on which all environments agree. Of a single environment, only the counts of the project's
+        own kernels."""
         agreed: Parts = {}
         several = len(values) > 1
         for parts in values:
@@ -552,8 +553,8 @@ def _has_no_code(run: Metrics) -> bool:
 
 
 def _compare_codes(metric: Metric, golden: Codes, measured: Codes) -> ValueResult:
-    """The result of one run. Kernels whose code both sides know are compared. If they are equal, another kernel of the
-    run makes the result unverified. Kernels that the run lacks show in the number of kernels."""
+    """The result of one run. Kernels whose code is known on both sides are compared. If their codes are equal, another
+    kernel in the run makes the result unverified. Kernels that the run lacks change the number of kernels."""
     known = measured.known
     both = known.of(golden.by_kernel)
     expected = golden.of(both.by_kernel)
@@ -571,8 +572,8 @@ def _compare_codes(metric: Metric, golden: Codes, measured: Codes) -> ValueResul
 
 
 def _shown(metric: Metric, values: Sequence[Any]) -> Any:
-    """The value to show of several runs: the first for work, counters and code, the highest for states, one interval
-    for times; None without values."""
+    """The value to show for several runs: the first value for work, counters and code, the highest for states, one
+    interval for times. None without values."""
     if not values:
         return None
     if metric.kind is MetricClass.TIME:

@@ -1,9 +1,8 @@
-"""Decide the verdict on a test: its state, the rows of its comparison, and what to do next.
+"""Decide the verdict on a test: its state, the rows of its comparison, and the next step.
 
-:func:`decide` makes the whole verdict in the order of events: the first run of the test, the further runs that it asks
-for, and the golden values to write. It runs nothing and writes nothing. The caller, which runs the tests, carries out
-the decision: it runs the body again while :attr:`Decision.next` is ``AGAIN``, and calls :func:`after_teardown` when the
-test has ended.
+:func:`decide` makes the whole verdict from the first run of the test and further runs. It decides whether another run
+is needed, and which golden values to write. It runs nothing and writes nothing. The caller carries out the decision: it
+runs the body again while :attr:`Decision.next` is ``AGAIN``, and calls :func:`after_teardown` when the test has ended.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from .rules import Budget, Rules, Update
 from .update import disputed, merged, observed, own_kernels_changed
 from .values import LISTED
 
-#: The maximum of runs until two consecutive ones agree and are written.
+#: The maximum of runs until two consecutive runs agree and are written.
 _MOST_RUNS = 3
 #: The same maximum if only gated states differ: caches and pools may need several runs to fill.
 _MOST_STATE_RUNS = 5
-#: How often a test is run again before it fails on time.
+#: The number of further runs of a test before it fails on time.
 _CONFIRMATIONS = 2
 _STATES = frozenset(
     name for name, metric in METRICS.items() if metric.kind is MetricClass.STATE
 )
 
-#: The reason of a test that was skipped, which its marker allows.
+#: The reason of a skipped test whose marker allows this.
 ALLOWED_SKIP = "skipped, as may_skip allows"
 #: The reason of a test that is not traced because its marker says so.
 SWITCHED_OFF = "the marker says off=True"
@@ -53,7 +52,7 @@ Compare = Callable[[Entry, Sequence[Metrics], str, Rules], Comparison]
 
 
 class State(str, enum.Enum):
-    """The result of a test. The value is used in JSON and in the filter of the page."""
+    """The result of a test. JSON and the filter of the page use the value."""
 
     #: Compared with golden values or limits.
     GATED = "gated"
@@ -72,9 +71,9 @@ class State(str, enum.Enum):
 
 
 class Next(enum.Enum):
-    """What to do with a test after its last run."""
+    """The next step of a test after its last run."""
 
-    #: Run the body again and decide anew.
+    #: Run the body again and call :func:`decide` again.
     AGAIN = "again"
     PASS = "pass"
     FAIL = "fail"
@@ -82,13 +81,13 @@ class Next(enum.Enum):
 
 @dataclass(frozen=True)
 class Expectation:
-    """How one test is traced, and what it is compared with.
+    """The settings of a test: how it is traced, and the values for its comparison.
 
-    ``repeat`` is None if the plugin decides; ``counters`` are the hardware counters that the test requests or limits;
-    ``budgets`` are the limits by region ("" is the whole test). ``path`` is the golden file of the test's
-    module, ``entry`` its entry of the test; ``siblings``: it has entries of other tests. ``may_skip``: the test may be
-    skipped in a session with ``require``. ``passed_over`` is the reason why the test is neither recorded nor compared
-    with golden values, "" if it is.
+    ``repeat`` is None if the plugin decides. ``counters`` are the hardware counters that the test requests or limits.
+    ``budgets`` are the limits by region ("" is the whole test). ``path`` is the golden file of the test's module, and
+    ``entry`` the entry of the test in it. ``siblings`` says that the file has entries of other tests. ``may_skip`` says
+    that a session with ``require`` may skip the test. ``passed_over`` is the reason why golden values are not recorded
+    and not compared, "" if there is none.
     """
 
     rules: Rules
@@ -123,9 +122,8 @@ class MeasuredRun:
 
     ``uncounted`` are the hardware counters that could not be read, by region and name, with the reason. ``unseen`` is
     the reason why GPU work may be missing, "" if none is known. ``early``: the run started before CUDA was in use, so
-    no counters could be read; a further run can read them. ``limited`` are the metrics that limits judge if some calls
-    are allowed: ``sync_calls`` without the allowed calls, and ``syncs`` by place. They are None if limits judge
-    ``metrics``.
+    no counters could be read. A further run can read them. ``limited`` are the metrics for limits with allowed calls:
+    ``sync_calls`` without the allowed calls, and ``syncs`` by place. It is None if limits judge ``metrics``.
     """
 
     metrics: Metrics
@@ -149,8 +147,8 @@ class GateSettings:
 class NewValues:
     """Golden values to write for a test: by an update, or else as a candidate.
 
-    ``observed`` is None if an update changes nothing. ``others`` are the values of other environments that change too.
-    ``notes`` are sentences on golden values that stay as they are.
+    ``observed`` is None if an update changes nothing. ``others`` are changed values of other environments. ``notes``
+    are sentences on golden values that stay as they are.
     """
 
     environment: str
@@ -184,8 +182,8 @@ def decide(
     settings: GateSettings,
     compare_entry: Compare | None = None,
 ) -> Decision:
-    """The verdict on a test after these runs of its body, in order. The first run passed; None stands for a further run
-    that did not pass or was not possible.
+    """The verdict on a test after these runs of its body, in order. The first run passed. None stands for a further run
+    that failed or was not possible.
 
     ``compare_entry`` replaces the comparison with the golden entry.
     """
@@ -242,8 +240,9 @@ def after_teardown(decision: Decision, *, passed: bool) -> Decision:
 def wants_golden(
     expected: Expectation, runs: Sequence[MeasuredRun], settings: GateSettings
 ) -> bool:
-    """Whether a test should have golden values: it has some, or it has the marker, or it does GPU work and belongs to a
-    module with golden values. With the scope ``all`` and in updates, every test with GPU work should."""
+    """Whether a test should have golden values. It should if it has golden values or the marker, or if it does GPU work
+    in a module with golden values. With the scope ``all`` and in updates, each test with GPU work should have golden
+    values."""
     if expected.passed_over:
         return False
     if expected.entry is not None or expected.marked:
@@ -255,11 +254,11 @@ def wants_golden(
 
 
 class _NeedsRun(Exception):
-    """The verdict depends on a run that was not made yet."""
+    """The verdict depends on another run."""
 
 
 class _Decider:
-    """Makes one decision. It takes the runs one after the other, as the verdict needs them."""
+    """Makes one decision. It takes one run after another, when the verdict needs it."""
 
     def __init__(
         self,
@@ -272,7 +271,7 @@ class _Decider:
         self._waiting = deque(runs)
         self._settings = settings
         self._compare_entry = compare_entry
-        #: The runs that were taken and passed, without warm-up runs.
+        #: The taken runs that passed, without warm-up runs.
         self._passed: list[MeasuredRun] = []
         self.judged: list[MeasuredRun] = []
         self.notes: list[str] = []
@@ -334,7 +333,7 @@ class _Decider:
         return run
 
     def _why_untraced(self, first: MeasuredRun) -> str:
-        """The reason why there is nothing to judge, "" if there is."""
+        """The reason why there is nothing to judge, "" if there is a run to judge."""
         metrics = first.metrics
         if metrics.gpu_records:
             return ""
@@ -369,8 +368,8 @@ class _Decider:
         self.judged = list(self._passed)
 
     def _second_chance(self, comparison: Comparison) -> Comparison:
-        """Compare the second run if the first one fails, because the first run of a process also loads modules and
-        fills caches and pools. Slower times are confirmed instead."""
+        """Compare the second run if the first run fails, because the first run of a process also loads modules and
+        fills caches and pools. Slower times are confirmed by further runs instead."""
         expected = self._expected
         if expected.warmup or expected.repeat or comparison.problems:
             return comparison
@@ -403,8 +402,8 @@ class _Decider:
         return comparison
 
     def _settle(self) -> Observed | None:
-        """Take further runs until two consecutive ones agree, before they are written. Returns their values, None if no
-        two agree."""
+        """Take further runs until two consecutive runs agree, because their values will be written. Returns the values,
+        None if no two runs agree."""
         while not _have_problems(self._settled):
             most = _MOST_RUNS
             settled = self._settled
@@ -423,7 +422,7 @@ class _Decider:
 
     @property
     def _settled(self) -> list[MeasuredRun]:
-        """The runs that are written: the requested ones, else the last two, else the only one."""
+        """The runs whose values are written: the requested runs, else the last two, else the only run."""
         if self._expected.repeat:
             return self.judged
         return self._passed[-2:]
@@ -459,8 +458,7 @@ class _Decider:
         return joined
 
     def _rules(self, runs: Sequence[MeasuredRun]) -> Rules:
-        """The rules for runs; counters that could not be read in one of them are ignored, and code unless it is
-        wanted."""
+        """The rules for runs. They ignore counters that could not be read in a run, and code unless it is compared."""
         rules = self._expected.rules
         ignored = list(rules.ignore)
         recorded = any(map(_has_code, runs))
@@ -472,7 +470,8 @@ class _Decider:
 
     @property
     def _wants_code(self) -> bool:
-        """Whether machine code is compared and written: the test has some, or the gate or the update names it."""
+        """Whether machine code is compared and written: if the golden values have code, or if the gate or the update
+        names it."""
         if self._expected.rules.gates(METRICS[CODE]) or names_code(
             self._settings.update
         ):
@@ -495,7 +494,7 @@ class _Decider:
             )
 
     def _fails(self, comparison: Comparison | None) -> bool:
-        """Whether a value fails the test, or the numbers of a test that is to be verified are unreliable."""
+        """Whether the test fails: on a value, or on unreliable numbers of a test that has to be verified."""
         if comparison is not None and any(row.failed for row in comparison.rows):
             return True
         return self._expected.any and _have_problems(self.judged)
@@ -503,7 +502,7 @@ class _Decider:
     # State
 
     def _state(self, comparison: Comparison | None) -> tuple[State, str]:
-        """The state of a test that is not missing golden values, with the reason."""
+        """The state of a test that lacks no golden values, with the reason."""
         for why in _uncounted(self.judged).values():
             return State.UNVERIFIED, f"counters: {why}"
         if comparison is None:
@@ -531,7 +530,7 @@ class _Decider:
         return any(golden.values.values()) or any(golden.unstable.values())
 
     def _missing(self) -> tuple[State, str]:
-        """The state of a test without the golden values that it should have, with the reason."""
+        """The state of a test that lacks golden values, with the reason."""
         for why in _uncounted(self.judged).values():
             self._note(f"counters: {why}")
         path = os.path.relpath(self._expected.path, self._settings.folder)
@@ -556,8 +555,8 @@ class _Decider:
     # Values to write
 
     def _update(self) -> NewValues | None:
-        """The values that this update writes. If it changes a value, further runs must agree with it, and these runs
-        are judged."""
+        """The values that this update writes. If a value changes, further runs must agree with it, and these runs are
+        judged."""
         update = self._settings.update
         assert update is not None
         new_values = self._merged(update)
@@ -568,7 +567,7 @@ class _Decider:
         return new_values
 
     def _candidate(self) -> NewValues | None:
-        """The values that are proposed for the golden file: an update would write them."""
+        """The values that an update would write. They are proposed as a candidate."""
         new_values = self._merged(Update(), self._settle())
         if new_values is None or new_values.observed is None:
             return None
@@ -577,7 +576,7 @@ class _Decider:
     def _merged(
         self, update: Update, found: Observed | None = None
     ) -> NewValues | None:
-        """The golden entry, updated with the values of the settled runs. ``found`` are these values, if they are
+        """The golden entry, updated with the values of the settled runs. ``found`` has these values if they are
         known."""
         new = self._measured(found)
         if new is None or new.observed is None:
@@ -599,7 +598,7 @@ class _Decider:
         return NewValues(environment, written, update=True, notes=notes, others=others)
 
     def _measured(self, found: Observed | None = None) -> NewValues | None:
-        """The values of the settled runs; None if they are unreliable. ``found`` are these values, if they are known.
+        """The values of the settled runs; None if they are unreliable. ``found`` has these values if they are known.
         Counters that could not be read keep their golden values."""
         runs = self._settled
         environment = _environment(runs)
@@ -625,7 +624,7 @@ def _compare(
 
 
 def _environment(runs: Sequence[MeasuredRun]) -> str:
-    """The environment of these runs: the environment of the run on the most GPUs."""
+    """The environment of the run that used the most GPUs."""
     return max(runs, key=lambda run: len(run.metrics.gpus)).environment
 
 
@@ -686,7 +685,7 @@ def _joined(comparisons: Sequence[Comparison]) -> Comparison:
 
 
 def _limits_only(comparison: Comparison) -> Comparison:
-    """The comparison of an update. Only limits fail it, because the update writes the values that differ."""
+    """The comparison of an update. Only limits fail it, because the update writes values that differ."""
     rows = []
     for row in comparison.rows:
         if row.rule != "limit":
@@ -701,7 +700,8 @@ def _proposes(comparison: Comparison) -> bool:
         if row.verdict is Verdict.BETTER and row.gated and row.rule != "limit":
             return True
         if row.metric == CODE and row.verdict is Verdict.UNVERIFIED and row.golden:
-            continue  # the code of a kernel is not known, and another run knows no more
+            # The code of a kernel is not known. Another run would not know it either.
+            continue
         if row.verdict is Verdict.UNVERIFIED and row.now is not None:
             return True
         if row.verdict is not Verdict.UNVERIFIED and row.failed and row.rule != "limit":
@@ -716,7 +716,7 @@ def _why_nothing_is_gated(comparison: Comparison) -> str:
 
 
 def _compares(row: Row) -> bool:
-    """Whether a row gates something. All names that it counts may be ignored."""
+    """Whether a row gates something. It gates nothing if all its names are ignored."""
     return row.gated and bool(row.golden != {} or row.now)
 
 

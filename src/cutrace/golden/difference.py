@@ -27,7 +27,7 @@ from .values import changed_parts, compare_values
 
 @dataclass(frozen=True)
 class Difference:
-    """The differences of one test: rows by environment, and notes on what has no row."""
+    """The differences of one test: rows by environment, and notes on other differences."""
 
     nodeid: str
     environments: dict[str, tuple[Row, ...]]
@@ -88,7 +88,7 @@ def differences(a: Path, b: Path) -> tuple[Difference, ...]:
 
 
 def _module_differences(old: Module, new: Module) -> Iterator[Difference]:
-    """The differences of the tests of a golden file that have some."""
+    """The differences between two golden files, for tests with differences."""
     for test in {**old.tests, **new.tests}:
         nodeid = joined(new.path or old.path, test)
         found = difference(nodeid, old.tests.get(test), new.tests.get(test))

@@ -35,9 +35,9 @@ def recorded_on(run: Metrics) -> str:
 def variant(template: str, facts: Mapping[str, str]) -> str:
     """The variant of a template such as ``cuda{cuda}-torch{torch:2}``.
 
-    ``{cuda}`` is replaced by CUDA's major version in ``facts`` (of :class:`.Metrics`), any other name by the version of
-    the installed package, without the part after a ``+``; ``:2`` keeps the first two numbers. Raises
-    :class:`CutraceError` for a package that is not installed.
+    ``{cuda}`` stands for CUDA's major version in ``facts`` (of :class:`.Metrics`). Any other name stands for the
+    version of the installed package, without the part after a ``+``. ``:2`` keeps the first two numbers of the version.
+    Raises :class:`CutraceError` for a package that is not installed.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -68,10 +68,11 @@ def check_variant(template: str) -> str:
 
 
 def _version(package: str) -> str:
+    # This import takes longer than all other imports of this package.
     from importlib.metadata import (
         PackageNotFoundError,
         version,
-    )  # takes longer than all other imports of this package
+    )
 
     try:
         return version(package)

@@ -1,7 +1,7 @@
 """Golden files on disk: a TOML file for each test module, written by cutrace and reviewed by people.
 
-A test is a table and a metric is a line. Values that all environments share are written once;
-``[TEST.on.ENVIRONMENT]`` has the others. Absent work has no line; neither has a total whose parts are listed by name.
+A test is a table and a metric is a line. Values that all environments share are written once; ``[TEST.on.ENVIRONMENT]``
+has the others. Absent work has no line. A total whose parts are listed by name has no line, either.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _ESCAPES = {
     "\\": "\\\\",
 }
 _LARGEST = 2**63 - 1
-#: The total length of names above which each count by name gets its own line.
+#: The maximum length of all names in one line. With longer names, each count by name gets its own line.
 _WIDE = 90
 #: The keys of a file other than its tests, with their meanings.
 KEYS_OF_FILE = {
@@ -84,7 +84,7 @@ KEYS_OF_TEST = {
 }
 _OF_ENVIRONMENT = ("unstable", "region")
 _OF_REGION = ("unstable",)
-#: The numbers of an interval; it may also have samples.
+#: The numbers of an interval. An interval may also have samples.
 KEYS_OF_INTERVAL = {
     "min": "smallest value of all runs",
     "median": "median of the runs",
@@ -102,10 +102,10 @@ _KINDS = {
     list: "a list",
     dict: "a table",
 }
-#: The starts of lines with machine code. No other key starts so.
+#: The starts of lines with machine code. No other key has this start.
 _CODE_LINES = (b"\ncode", b"\nunstable.code")
 _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)$")
-#: A number with so many digits that Python refuses to read it.
+#: A number with more digits than Python reads.
 _ENDLESS = re.compile(r"\d{4300}")
 
 
@@ -124,7 +124,7 @@ def read(path: Path, *, module: str | None = None) -> Module:
     except OSError as error:
         raise CutraceError(cannot_read(path, error, "the golden file ")) from None
     try:
-        # Editors of Windows may start a file with a mark of its encoding.
+        # Editors on Windows may add a byte order mark to a file.
         source = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
@@ -133,14 +133,14 @@ def read(path: Path, *, module: str | None = None) -> Module:
 
 
 def parse(source: str, path: Path, module: str | None = None) -> Module:
-    """The golden file with this content, which errors name as ``path``. ``module``: see :func:`read`."""
+    """Parse the content of a golden file. Errors name it ``path``. ``module`` is as in :func:`read`."""
     return _module(_Place(path, source, _tables(path, source)), module)
 
 
 def existing(path: Path, module: str) -> Module:
     """The golden file of the test file ``module``. A missing file has no tests. Raises :class:`CutraceError` for a
     file that cannot be read."""
-    with contextlib.suppress(OSError):  # read() has the reason
+    with contextlib.suppress(OSError):  # read() raises the error with the reason.
         if not path.exists():
             return Module(module)
     return read(path, module=module)
@@ -199,11 +199,11 @@ def _refuse_folder(error: OSError) -> None:
 
 
 def may_have_code(path: Path) -> bool:
-    """Whether a golden file may have values of machine code. The file is not parsed, because sessions ask before any
-    test runs."""
+    """Whether a golden file may have values of machine code. The file is not parsed, because sessions call this before
+    any test runs."""
     try:
         data = path.read_bytes()
-    except OSError:  # the tests of the module fail with this error
+    except OSError:  # The tests of the module fail with this error.
         return False
     return any(map(data.__contains__, _CODE_LINES))
 
@@ -221,7 +221,7 @@ def line_of_test(path: Path, test: str) -> int:
 
 @dataclass(slots=True)
 class _Place:
-    """A value in a golden file with its keys, from which errors get their line."""
+    """A value in a golden file with its keys. Errors find their line by the keys."""
 
     path: Path
     source: str
@@ -229,7 +229,7 @@ class _Place:
     keys: tuple[str, ...] = ()
 
     def at(self, key: str, default: Any = None, what: str = "") -> _Place:
-        """The value of a key. It must have the type of ``default`` if one is given; ``what`` describes that type."""
+        """The value of a key. If ``default`` is given, the value must have its type, which ``what`` describes."""
         value = self.value.get(key, default)
         place = _Place(self.path, self.source, value, (*self.keys, key))
         expected = type(default)
@@ -482,7 +482,7 @@ def _value(metric: Metric, place: _Place) -> Stored:
 
 
 def _codes(place: _Place) -> Codes:
-    """The machine code of kernels, which stands in the table of an environment."""
+    """The machine code of kernels. It must be in the table of an environment."""
     if place.keys[1] != "on":
         place.fail(
             f"code depends on the GPU: write it below [{_key(place.keys[0])}.on.sm_90], for the GPU that ran it"
@@ -574,8 +574,8 @@ def _kind(value: Any) -> str:
 
 
 def _united(base: dict[str, Values], own: dict[str, Values]) -> dict[str, Values]:
-    """The values of an environment: the shared values and its own. Counts by name are joined. For other values, its own
-    value replaces the shared one."""
+    """The values of an environment: the shared values and its own values. Counts by name are joined. Other values of
+    the environment replace the shared values."""
     united = {region: dict(values) for region, values in base.items()}
     for region, values in own.items():
         of_region = united.setdefault(region, {})
@@ -650,7 +650,7 @@ def _shared(scopes: Sequence[Values]) -> Values:
     names: dict[str, None] = {}
     for values in scopes:
         names.update(dict.fromkeys(values))
-    names.pop(CODE, None)  # depends on the GPU, also where only one was seen
+    names.pop(CODE, None)  # Code depends on the GPU, even if only one GPU was seen.
     shared = {}
     for name in names:
         common = _common([values.get(name) for values in scopes])
@@ -670,7 +670,7 @@ def _without(values: Values, shared: Values) -> Values:
 
 
 def _without_common(value: Stored | None, common: Stored | None) -> Stored | None:
-    """The part of a value that the common value lacks; None if it lacks nothing."""
+    """The part of a value that is not in the common value; None if the common value has it all."""
     if isinstance(value, dict) and isinstance(common, dict):
         value = {name: value[name] for name in value if name not in common}
     if value == common or value == {}:
@@ -679,7 +679,7 @@ def _without_common(value: Stored | None, common: Stored | None) -> Stored | Non
 
 
 def _common(values: Sequence[Stored | None]) -> Stored | None:
-    """The value that all have, or the counts by name that all contain; None if they share nothing."""
+    """The common value: a value that all have, or the counts by name that all contain. None if they share nothing."""
     first = values[0]
     if values.count(first) == len(values):
         return first

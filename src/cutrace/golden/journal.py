@@ -1,8 +1,8 @@
-"""A journal of an update: what it has measured so far, on disk as soon as each test ends.
+"""A journal of an update: its changes so far. Each change is on disk when its test ends.
 
-If the process is killed, the next update takes up its journal. A journal is a file of lines of JSON. The first line
-names the commit of the sources, each other line is a :class:`~.changes.Change` with its values as a golden file.
-Several processes of one machine may append to a journal at the same time.
+If the process is killed, the next update continues its journal. A journal is a file of lines of JSON. The first line
+names the commit of the sources. Each other line is a :class:`~.changes.Change` whose values are a golden file. Several
+processes of one machine may append to a journal at the same time.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Journal:
 
 
 def append(path: Path, change: Change) -> None:
-    """Append a change to the journal at ``path``, which another process may have started. Raises :class:`OSError` or
-    :class:`CutraceError` if that is impossible."""
-    # A line that is cut off must not reach into the next one.
+    """Append a change to the journal at ``path``. Another process may have started the journal. Raises :class:`OSError`
+    or :class:`CutraceError` if that is impossible."""
+    # A line that is cut off must not continue in the next line.
     line = b"\n" + json.dumps(_fields(change)).encode()
     file = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
-        # Lines of several processes do not mix, because each is appended by one call.
+        # Lines of several processes do not mix, because each line is appended by one call.
         written = os.write(file, line)
     finally:
         os.close(file)
@@ -74,9 +74,9 @@ def append(path: Path, change: Change) -> None:
 
 @dataclass(frozen=True)
 class TakenUp:
-    """An interrupted update. ``changes`` still apply. ``outdated`` counts the changes that do not, because the golden
-    values have changed since. ``other_commit`` is the commit of the update if it is another one; then no change
-    applies."""
+    """An interrupted update. ``changes`` still apply. ``outdated`` counts changes that no longer apply, because the
+    golden values have changed since. ``other_commit`` is the commit of the update if it differs; no change applies
+    then."""
 
     changes: tuple[Change, ...] = ()
     outdated: int = 0
@@ -117,7 +117,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     for line in content.splitlines():
         try:
             values = json.loads(line)
-        except ValueError:  # the process was killed while it wrote
+        except ValueError:  # The process was killed during the write.
             continue
         if isinstance(values, dict):
             yield values

@@ -24,14 +24,14 @@ from ..analysis.definitions import (
 )
 from .codes import is_code
 
-#: The metrics of GPU work: if any is above 0, there was GPU work.
+#: The metrics of GPU work. There was GPU work if any of them is above 0.
 WORK = ("kernel_launches", "graph_launches", "memcpy_count", "memset_count")
 #: Metrics that may be negative: a test can free more than it allocates.
 SIGNED = frozenset({"net_memory_bytes"})
 #: The name of the metric with the machine code of kernels.
 CODE = "code"
 _ORDER = {name: index for index, name in enumerate(METRICS)}
-#: Integers with more bits than this are not measurements, and JSON readers fail on them.
+#: The maximum of bits of an integer. Larger integers are not measurements, and JSON readers fail on them.
 _BITS = 1024
 
 
@@ -39,7 +39,7 @@ class Verdict(enum.Enum):
     """The result of the comparison of a value with the golden value."""
 
     SAME = "SAME"
-    #: Work or a counter differs, not only by decreases.
+    #: Code differs, or a count of work or a counter increased.
     CHANGED = "CHANGED"
     #: Less work, or a state below the golden range.
     BETTER = "BETTER"
@@ -81,14 +81,14 @@ class Span:
 
 @dataclass(frozen=True)
 class Codes:
-    """The machine code of each kernel: the codes that its launches ran, in order, as in :mod:`.codes`. A measured code
-    may be a word that says why the code of a launch is not known."""
+    """The machine code of each kernel: the codes of its launches, in order, in the notation of :mod:`.codes`. A
+    measured code may be a word for an unknown code."""
 
     by_kernel: dict[str, tuple[str, ...]]
 
     @property
     def known(self) -> Codes:
-        """The codes of the kernels whose launches all have a known code."""
+        """The codes of the kernels whose codes are all known."""
         return self.of(self.by_kernel.keys() - set(self.unknown))
 
     @property
@@ -135,10 +135,9 @@ Entry = dict[str, Observed]
 
 @dataclass(frozen=True)
 class Module:
-    """A golden file. ``path`` is the test file as in the ids of its tests; ``tests`` are the entries by the rest of the
-    id (``TestA::test_b[1]``), in the order of the file. ``against`` has, for candidates, the digests of the golden
-    values that they were compared with (:mod:`.changes`). ``marks`` has the marks of tests for git, by
-    :func:`function_of`."""
+    """A golden file. ``path`` is the test file as in the ids of its tests. ``tests`` are the entries by the rest of the
+    id (``TestA::test_b[1]``), in the order of the file. ``against`` has, for candidates, the digests of the compared
+    golden values (:mod:`.changes`). ``marks`` has the marks of tests for git, by :func:`function_of`."""
 
     path: str
     tests: dict[str, Entry] = field(default_factory=dict)
@@ -178,8 +177,8 @@ def scoped(region: str, name: str) -> str:
 
 
 def find_metric(name: str) -> Metric | None:
-    """The metric of this name, None if there is none. A name with a dot is a counter: of the hardware if it is a CUPTI
-    name, else of the project."""
+    """The metric of this name, None if there is none. A name with a dot is a counter: of the hardware if CUPTI has such
+    names, otherwise of the project."""
     metric = METRICS.get(name)
     if metric is not None:
         return metric
@@ -224,7 +223,7 @@ def ordered(names: Iterable[str]) -> list[Metric]:
 
 
 def total_of(metric: Metric) -> str:
-    """The name under which golden files store this metric: its total, or its own."""
+    """The name under which golden files store this metric: the name of its total, or its own name."""
     return metric.total or metric.name
 
 
@@ -241,7 +240,7 @@ DIVIDED = frozenset(
     for metric in METRICS.values()
     if metric.total and metric.kind is MetricClass.WORK
 )
-#: The breakdown of a total by name, under which golden files list it: ``kernels`` of ``kernel_launches``.
+#: The breakdown of a total by name, which golden files list instead of the total: ``kernels`` of ``kernel_launches``.
 BREAKDOWNS = {metric.total: metric.name for metric in METRICS.values() if metric.counts}
 
 
@@ -281,7 +280,7 @@ def copy_metric(region: str, name: str, before: Observed, after: Observed) -> No
 
 
 def grouped(values: Mapping[str, Value]) -> dict[str, Any]:
-    """Measured values as golden files store them: totals of work by their parts, other comparable metrics as
+    """Measured values in the form of golden files: totals of work by their parts, other comparable metrics as
     numbers."""
     totals: dict[str, Any] = {}
     for name, value in values.items():
@@ -370,7 +369,7 @@ def plain(value: Any) -> Any:
 
 
 def stored(value: Any) -> Any:
-    """The golden value from the result of :func:`plain`."""
+    """The golden value of a result of :func:`plain`."""
     if isinstance(value, list):
         return tuple(value)
     if not isinstance(value, dict):

@@ -1,7 +1,7 @@
 """The paths of golden files and of artifacts of tests: readable and unique.
 
-If all characters of an id are allowed, the path is the id. Otherwise other characters are replaced and a hash of the
-whole id follows ``~``, a character that plain paths do not have.
+If all characters of an id are allowed, the path is the id. Otherwise forbidden characters are replaced, and ``~`` and a
+hash of the whole id are appended. Plain paths have no ``~``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-#: Maximum length of a name of a file or folder in characters; longer ones are cut and get a hash.
+#: The maximum length of the name of a file or folder, in characters. Longer names are cut and get a hash.
 LONGEST = 100
-#: Maximum number of parts of a path; longer paths keep the last parts and get a hash.
+#: The maximum number of parts of a path. Longer paths keep the last parts and get a hash.
 DEEPEST = 20
 
 #: The folder of golden files in the rootdir, unless the ini value ``cutrace_golden_dir`` names another.
@@ -52,8 +52,8 @@ class Suite(NamedTuple):
 
 
 def suite_of(folder: Path) -> Suite:
-    """The suite of a folder: as pytest does, this searches the folder and its parents for a file with ini values.
-    Without one, the folder is the rootdir."""
+    """The suite of a folder. The folder and its parents are searched for a file with ini values, in the same way as by
+    pytest. Without such a file, the folder is the rootdir."""
     for candidate in (folder, *folder.parents):
         for name, section in _INI_FILES.items():
             values = _ini_values(candidate / name, section)
@@ -65,7 +65,7 @@ def suite_of(folder: Path) -> Suite:
 
 def _ini_values(path: Path, section: str) -> dict[str, Any] | None:
     """The ini values in a file, None if it has none for pytest. A damaged file has none: pytest reports it."""
-    import configparser  # most sessions have no use for it
+    import configparser  # Most sessions do not need it.
 
     try:
         content = path.read_text(encoding="utf-8")
@@ -78,7 +78,7 @@ def _ini_values(path: Path, section: str) -> dict[str, Any] | None:
     if parser.has_section(section):
         return dict(parser[section])
     if path.name.endswith("pytest.ini"):
-        return {}  # pytest takes it even if it is empty
+        return {}  # pytest uses it even if it is empty.
     return None
 
 
@@ -96,7 +96,7 @@ def golden_path(root: Path, nodeid: str) -> Path:
     """The golden file under ``root`` of a test: ``tests/test_a.toml`` for ``tests/test_a.py::test_b``.
 
     Any string is a valid ``nodeid``. Different test files have different golden files. On a case-insensitive file
-    system two may still be the same; :func:`cutrace.golden.read` detects that by the path stored in the file.
+    system two paths may be the same file. :func:`cutrace.golden.read` detects that by the path stored in the file.
     """
     file, test = split(nodeid)
     file = file or test
@@ -118,7 +118,7 @@ def artifact_path(root: Path, nodeid: str) -> Path:
     names, bracket, parameters = test.partition("[")
     parts = file.split("/")
     parts.append(names.replace("::", "."))
-    if bracket:  # parameters are below their function
+    if bracket:  # Parameters are below their function.
         parts.append(parameters.removesuffix("]"))
     plain = (
         _PLAIN_FILE.fullmatch(file)

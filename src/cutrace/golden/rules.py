@@ -1,7 +1,7 @@
 """The rules of comparison, parsed from options, markers and ini files.
 
-A name stands for a metric (``kernel_launches``, ``peak_memory``) or for a class of metrics (``work``, ``state``,
-``counter``, ``time``). A part or a breakdown stands for its total: ``kernels`` for ``kernel_launches``.
+A name is the name of a metric (``kernel_launches``, ``peak_memory``) or of a class of metrics (``work``, ``state``,
+``counter``, ``time``). The name of a part or a breakdown selects its total: ``kernels`` selects ``kernel_launches``.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MEMORY_FLOOR = 1 << 20
 #: The share by which a time may exceed the golden interval.
 TIME_TOLERANCE = 0.05
 
-#: ``missing`` adds missing values. ``changed`` also replaces values that differ, except worse states and slower times,
-#: which only ``all`` replaces.
+#: The modes of an update. ``missing`` adds missing values. ``changed`` also replaces values that differ, except worse
+#: states and slower times. ``all`` replaces these too.
 Mode = Literal["missing", "changed", "all"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
-#: The word in a gate with which a decrease of a gated metric fails a test.
+#: The word in a gate that lets a decrease of a gated metric fail a test.
 _LESS = "less"
-#: The metrics whose names ``ignore`` can leave out.
+#: The metrics with names that ``ignore`` can leave out.
 _BY_NAME = (*DIVIDED, CODE)
 _KERNELS = "kernel_launches"
 _CLASSES = {kind.value: kind for kind in MetricClass if kind is not MetricClass.INFO}
@@ -45,10 +45,10 @@ _SHARE = re.compile(
 class Rules:
     """The rules by which a test is compared.
 
-    ``gate`` has the metrics and classes that fail a test, ``tolerance`` shares by metric or class (0.05 is 5 %),
-    ``ignore`` the metrics and classes to omit and ``METRIC:PATTERN`` for names of a breakdown, ``own`` patterns of the
-    project's own kernels. Patterns are as in :mod:`cutrace.patterns`. With ``less`` in ``gate``, a decrease of a gated
-    metric fails a test too.
+    ``gate`` has the metrics and classes that fail a test. ``tolerance`` has shares by metric or class (0.05 is 5 %).
+    ``ignore`` has the metrics and classes to omit, and ``METRIC:PATTERN`` for names of a breakdown. ``own`` has
+    patterns of the project's own kernels. Patterns are as in :mod:`cutrace.patterns`. With ``less`` in ``gate``, a
+    decrease of a gated metric fails a test too.
     """
 
     gate: frozenset[str] = frozenset({"work", "counter"})
@@ -67,12 +67,12 @@ class Rules:
         return _names_metric(self.ignore, metric)
 
     def without_ignored(self, total: str, value: Any) -> Any:
-        """Counts or codes by name without names to ignore; other values unchanged."""
+        """Counts or codes by name, without ignored names. Other values are unchanged."""
         if not self.ignore:
             return value
         of = {total}
         if total == CODE:
-            of.add(_KERNELS)  # the code of an ignored kernel does not count either
+            of.add(_KERNELS)  # The code of an ignored kernel is ignored, too.
         patterns = []
         for word in self.ignore:
             metric, _, pattern = word.partition(":")
@@ -100,8 +100,7 @@ class Rules:
         return metric.tolerance
 
     def tolerance_for(self, metric: Metric) -> Tolerance:
-        """How much a metric may differ from its golden value. Memory may also be less, and counters of the hardware may
-        differ in both directions."""
+        """The tolerance of a metric. Memory and hardware counters have a tolerance in both directions."""
         share = self.tolerance_of(metric)
         if _is_memory(metric):
             return memory_tolerance(share)
@@ -146,7 +145,7 @@ class Budget:
     """The limits of a test or of a region by full name of the metric.
 
     ``allowed`` are patterns of places, ``file:function`` or ``file:line``. Synchronising calls below a matching frame
-    of Python do not count towards the limit of ``sync_calls``. ``reason`` says why.
+    of Python do not count towards the limit of ``sync_calls``. ``reason`` is the reason for this exception.
     """
 
     limits: Mapping[str, int | float]
@@ -185,8 +184,8 @@ def parse_gate(value: str | Iterable[str]) -> frozenset[str]:
 
 
 def parse_ignore(value: str | Iterable[str]) -> tuple[str, ...]:
-    """Parse what to ignore, such as ``"kernels:nccl*, allocations, state"``. Metrics are replaced by their totals.
-    Raises :class:`CutraceError` for unknown names."""
+    """Parse ignored metrics, classes and names, such as ``"kernels:nccl*, allocations, state"``. Totals replace their
+    parts. Raises :class:`CutraceError` for unknown names."""
     ignored: dict[str, None] = {}
     for name in _split(value):
         first, colon, pattern = name.partition(":")
@@ -219,8 +218,8 @@ def parse_tolerance(
     given: str | Iterable[str] | Mapping[str, object],
 ) -> dict[str, float]:
     """Parse tolerances such as ``"kernel_time=10% work=0.05"``, several such strings, or ``{"kernel_time": 0.1}`` to
-    shares by metric or class. Commas or spaces separate several in one string. Raises :class:`CutraceError` for other
-    strings, and for a share above 100 % of counts."""
+    shares by metric or class. Commas or spaces separate several tolerances in one string. Raises :class:`CutraceError`
+    for other strings, and for a share above 100 % of counts."""
     tolerance = {}
     for name, share in shares(given):
         target = _target(name)
@@ -246,7 +245,7 @@ def shares(
     given: str | Iterable[str] | Mapping[str, object],
 ) -> Iterator[tuple[str, float]]:
     """The names and shares of tolerances. Raises :class:`CutraceError` for other strings, and for a number above 1
-    without a percent sign: ``10`` is not ``10%``."""
+    without a percent sign, because ``10`` could mean ``10%``."""
     if isinstance(given, str):
         given = [given]
     if not isinstance(given, Mapping):
@@ -281,7 +280,7 @@ def _assigned(texts: Iterable[str]) -> dict[str, str]:
 
 def parse_limits(given: Mapping[str, object]) -> dict[str, int | float]:
     """Parse limits such as ``kernel_launches=3, peak_memory="64 MiB", kernel_time="20us"`` to counts, bytes or ns by
-    full name of the metric. Raises :class:`CutraceError` for others."""
+    the full name of the metric. Raises :class:`CutraceError` for other names and values."""
     limits = {}
     for name, value in given.items():
         metric = metric_named(name)
@@ -397,7 +396,7 @@ def _target(name: str) -> str:
 
 
 def _counts(target: str) -> bool:
-    """Whether the values of a class or metric are counts, which do not vary from run to run."""
+    """Whether the values of a class or metric are counts. Counts do not vary from run to run."""
     metric = find_metric(target)
     if metric is not None:
         target = metric.kind.value

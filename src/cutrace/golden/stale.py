@@ -1,8 +1,8 @@
 """Find golden values whose test is gone, without running or importing tests.
 
 Values are stale only if this is certain: the test file is missing, or its source defines no such function or class.
-Names that may be made at run time, inherited from other modules or imported with ``*`` are not reported. Only a list of
-collected ids decides about parameters.
+Names are not reported if they may be made at run time, inherited from other modules or imported with ``*``. Parameters
+are checked only with a list of collected ids.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def check(
 ) -> StaleCheck:
     """Find the stale values of all golden files under ``root``. Ids of tests are relative to the folder ``tests``.
 
-    ``collected`` are the ids of collected tests (:func:`collected_ids`). They decide for the test files that they name,
-    for which they must be complete. Raises :class:`CutraceError` if there is no folder ``root``.
+    ``collected`` are the ids of collected tests (:func:`collected_ids`). They decide about the test files that they
+    name, and must be complete for these files. Raises :class:`CutraceError` if there is no folder ``root``.
     """
     if not root.is_dir():
         raise CutraceError(
@@ -123,7 +123,7 @@ def collected_ids(output: str) -> tuple[str, ...]:
 
 
 def deselected_in(output: str) -> int:
-    """The number of tests that the output of ``pytest --collect-only -q`` lacks, because pytest deselected them."""
+    """The number of tests that pytest deselected, from the output of ``pytest --collect-only -q``."""
     found = _DESELECTED.findall(output)
     if not found:
         return 0
@@ -144,7 +144,7 @@ def source_order(source: Path, tests: Iterable[str]) -> dict[str, int]:
 
 
 def undefined(source: Path, functions: Iterable[str]) -> set[str]:
-    """The given functions that the source of a test file certainly does not define."""
+    """The functions among ``functions`` that the source of a test file certainly does not define."""
     scope = _module(source)
     if scope is None:
         return set()
@@ -207,7 +207,7 @@ class _Scope:
             self.names.update(dict.fromkeys(names, node))
 
     def missing(self, names: Sequence[str]) -> str:
-        """The part of a path of names that is certainly not defined; "" if there is none."""
+        """The first part of a path of names that is certainly not defined; "" if there is none."""
         name, *rest = names
         node = self.names.get(name)
         if node is None:
@@ -231,7 +231,7 @@ class _Scope:
         return node.lineno
 
     def _lacks(self, node: ast.ClassDef, names: Sequence[str], seen: set[str]) -> bool:
-        """Whether neither a class nor its base classes define a name."""
+        """Whether a name is missing from a class and from its base classes."""
         seen.add(node.name)
         inner = _Scope(node.body, self)
         if node.keywords or _makers(node) or not inner.missing(names):
@@ -291,7 +291,7 @@ def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _makers(node: ast.AST) -> bool:
-    """Whether a definition has decorators that may define further names. Decorators of pytest do not."""
+    """Whether a definition has decorators that may define further names. Decorators of pytest define none."""
     if not isinstance(node, _DEFINITIONS):
         return False
     decorators = map(ast.unparse, node.decorator_list)

@@ -1,7 +1,7 @@
 """Intervals of repeated times, and whether two of them differ.
 
-A time is slower only if three conditions hold. Its minimum exceeds the old third quartile by more than the tolerance.
-The change is larger than the effect of clocks and schedulers. With enough runs, a rank test agrees. A time that is
+A time is slower only if three conditions hold: its minimum exceeds the old third quartile by more than the tolerance,
+the change is larger than the effect of clocks and schedulers, and a rank test agrees (with enough runs). A time that is
 neither clearly different nor the same is ambiguous.
 """
 
@@ -14,13 +14,13 @@ from dataclasses import replace
 
 from .model import Interval, Verdict
 
-#: The number of measurements on each side from which the rank test is used.
+#: The smallest number of measurements on each side for the rank test.
 ENOUGH = 9
 #: Changes of the median up to this (ns) are ignored.
 FLOOR_NS = 2000
 #: The significance level of the rank test.
 SIGNIFICANCE = 0.01
-#: The largest sets for which the exact distribution of ranks is computed.
+#: The maximum size of sets whose exact distribution of ranks is computed.
 _COUNTABLE = 25
 
 
@@ -31,7 +31,7 @@ def interval(samples: Sequence[int | float]) -> Interval:
     least = min(times)
     if count == 1:
         return Interval(least, least, least, 1)
-    from statistics import quantiles  # most sessions need none
+    from statistics import quantiles  # Most sessions do not need it.
 
     _, median, q3 = quantiles(times, method="inclusive")
     summary = Interval(least, round(median), round(q3), count)
@@ -62,8 +62,9 @@ def change(old: Interval, new: Interval, tolerance: float) -> Verdict:
 def mann_whitney(a: Sequence[float], b: Sequence[float]) -> float:
     """The two-sided probability that two sets of one or more values differ in rank as much as these by chance.
 
-    Exact for up to 25 values each without ties, else by the normal approximation, corrected for ties and continuity.
-    Mann and Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other", 1947.
+    The result is exact for up to 25 values each without ties. Otherwise it is the normal approximation, corrected for
+    ties and continuity. Mann and Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger
+    than the Other", 1947.
     """
     n = len(a)
     m = len(b)

@@ -43,8 +43,8 @@ _KERNELS = "kernel_launches"
 def observed(
     runs: Sequence[Metrics], rules: Rules = DEFAULTS, *, confirmed: bool = True
 ) -> Observed:
-    """The golden values of these runs: work and counters, unstable where the runs disagree; for gated states the range,
-    for gated times the interval.
+    """The golden values of these runs. Work and counters are unstable where the runs disagree. Gated states become
+    ranges, and gated times become intervals.
 
     ``confirmed`` is False for a run that could not be repeated. Raises :class:`CutraceError` if the numbers are
     unreliable.
@@ -129,8 +129,8 @@ def unsettled(runs: Sequence[Metrics], rules: Rules = DEFAULTS) -> tuple[str, ..
 
 
 def disputed(found: Observed) -> tuple[str, ...]:
-    """The metrics on which the observed runs disagree. Gated states count too: the first run of a process fills caches
-    and pools, and its range would hide increases in later runs."""
+    """The metrics on which the observed runs disagree. They include gated states, because the first run of a process
+    fills caches and pools: its range would hide increases in later runs."""
     ranges: dict[str, Values] = {}
     for region, values in found.values.items():
         ranges[region] = {}
@@ -150,8 +150,8 @@ def merged(
 ) -> tuple[Entry, tuple[str, ...]]:
     """The entry of a test after an update, and notes on values that were not replaced.
 
-    A value that is the same within the rules is kept, so that the file does not change. Values of one run that could
-    not be repeated are confirmed by a second run that agrees; metrics on which it disagrees become unstable.
+    A value that is the same within the rules is kept, so that the file does not change. A second run confirms the
+    values of a run that could not be repeated. Metrics on which the two runs disagree become unstable.
     """
     entry = entry or {}
     old = entry.get(environment)
@@ -166,12 +166,12 @@ def merged(
 def own_kernels_changed(
     entry: Entry, environment: str, after: Observed, rules: Rules
 ) -> Entry:
-    """The other environments of an entry that change when the values of one environment become ``after``. Only the
-    counts of the project's own kernels change, because they are the same everywhere. Where they differed before, they
+    """The changed values of other environments when the values of one environment become ``after``. Only the counts of
+    the project's own kernels change, because they are the same in all environments. Counts that differed before
     stay."""
     changed: Entry = {}
     before = entry.get(environment)
-    if before is None:  # a new environment has no old values that others could share
+    if before is None:  # A new environment has no old values in common with others.
         return changed
     for name, observed in entry.items():
         if name == environment:
@@ -222,7 +222,7 @@ class _EntryMerge:
         self.rules = rules
         self.notes: list[str] = []
         self.merged = Observed()
-        #: Whether old and new are two single runs of two sessions, which must agree.
+        #: Whether old and new are two single runs of two sessions. They must agree.
         self.confirms = (
             not old.confirmed and not new.confirmed and update.mode != "missing"
         )
@@ -291,7 +291,7 @@ class _EntryMerge:
                 )
                 self._unstable(region, name, before, new_unstable[name])
                 return
-            after = before  # the mode does not allow replacing it
+            after = before  # The mode does not replace it.
         value = self._value(region, metric, before, after, fixed)
         if value or (value is not None and metric.kind is not MetricClass.WORK):
             self.merged.values[region][name] = value
@@ -317,7 +317,7 @@ class _EntryMerge:
             return None
         if after is None:
             if metric.kind is MetricClass.COUNTER and not fixed:
-                return None  # the counter is no longer measured
+                return None  # The counter is no longer measured.
             return before
         tolerance = self.rules.tolerance_for(metric)
         verdict = compare_values(metric, before, after, tolerance).verdict
@@ -357,7 +357,7 @@ def _bounds(values: Sequence[Any]) -> Stored:
     if not parts:
         return _between(values)
     if len(parts) < len(values):
-        parts.append({})  # a value that is not counted by name has none of the names
+        parts.append({})  # A value without counts by name has none of the names.
     names: set[str] = set()
     for part in parts:
         names.update(part)

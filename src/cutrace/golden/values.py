@@ -26,14 +26,14 @@ from .model import (
     amount,
 )
 
-#: The maximum of names in a detail; the others are counted.
+#: The maximum of names in a detail. Other names are counted.
 LISTED = 6
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How much a value may differ from the expected one: by a share ``above`` it, by a share ``below`` it, and in both
-    directions by ``floor``. Without any, each difference counts. A time uses ``above``."""
+    """The allowed difference of a value from the expected value: a share ``above`` it, a share ``below`` it, and the
+    number ``floor`` in both directions. By default each difference counts. For a time only ``above`` is used."""
 
     above: float = 0.0
     below: float = 0.0
@@ -51,7 +51,7 @@ EXACT = Tolerance()
 
 @dataclass(frozen=True)
 class ValueResult:
-    """The verdict on a measured value, and a string that says what differs."""
+    """The verdict on a measured value, and a string with the differences."""
 
     verdict: Verdict
     detail: str = ""
@@ -67,8 +67,8 @@ _SAME = ValueResult(Verdict.SAME)
 def compare_values(
     metric: Metric, expected: Stored, measured: Any, tolerance: Tolerance = EXACT
 ) -> ValueResult:
-    """Compare an expected value of a metric with a measured one. If the measured value is a range or has alternatives,
-    its highest value is compared."""
+    """Compare an expected value of a metric with a measured value. If the measured value is a range or has
+    alternatives, its highest value is compared."""
     if metric.kind is MetricClass.TIME:
         return _compare_times(expected, measured, tolerance)
     if metric.kind is MetricClass.STATE:
@@ -105,12 +105,12 @@ def _compare_states(
     if value >= least - tolerance.room_below(most):
         return _SAME
     if metric.name.endswith("frees"):
-        return ValueResult(Verdict.WORSE)  # fewer frees may be a leak
+        return ValueResult(Verdict.WORSE)  # Fewer frees may be a leak.
     return ValueResult(Verdict.BETTER)
 
 
 def _compare_codes(expected: Codes, measured: Any) -> ValueResult:
-    """Compare the code of kernels. A kernel that one side lacks differs too."""
+    """Compare the code of kernels. A kernel on one side only is a difference, too."""
     now: Mapping[str, tuple[str, ...]] = {}
     if isinstance(measured, Codes):
         now = measured.by_kernel
@@ -157,8 +157,8 @@ def _compare_counts(expected: Count, count: int, tolerance: Tolerance) -> ValueR
 
 
 def is_more(expected: Count, measured: Count, share: float = 0.0) -> bool:
-    """Whether a count is more than expected by more than this share. Without a share, a count between two alternatives
-    is more than the lower one."""
+    """Whether a count exceeds the expected count by more than this share. Without a share, a count between two
+    alternatives exceeds the lower alternative."""
     accepted = alternatives(expected)
     most = max(accepted)
     count = amount(measured) or 0
