@@ -410,7 +410,7 @@ class Options:
             )
 
     def _check_newest_rows(self) -> None:
-        """Raise :class:`CutraceError` if the options do not allow to keep the newest rows."""
+        """Raise :class:`CutraceError` if the newest rows cannot be kept with these options."""
         if self.keeps_newest and self.sampled_metrics is not None:
             raise CutraceError(
                 "a recording of the newest rows cannot hold samples of metrics: leave out one of the two"
