@@ -451,6 +451,23 @@ def test_nothing_is_known_to_be_missing_only_where_it_is_so(tmp_path):
     assert "Nothing is known to be missing" in (out / "kernels.html").read_text()
 
 
+def test_rows_that_were_let_go_and_notes_are_told_without_a_failure(tmp_path):
+    paths, out = busy_ranks(tmp_path), tmp_path / "out"
+    with Capture(paths[3], pid=103) as c:
+        c.kernel(c.launch("_Z4gemmPf"), 0, 1_000, correlation=1)
+        c.loss(12, 700, "kernels")
+    with Capture(paths[5], pid=105, notes=["cut out of a longer recording"]) as c:
+        c.kernel(c.launch("_Z4gemmPf"), 0, 1_000, correlation=1)
+    expected = [
+        "700 rows dropped to keep only the newest, in 1 of 8 files",
+        "1 of 8 files: with notes, for example: cut out of a longer recording",
+    ]
+    for _ in range(2):
+        result = cutrace.batch("kernels", paths, out, mode="sequential")
+        assert (result.missing, result.failed) == (expected, False)
+        assert "Nothing is known to be missing" not in (out / "kernels.html").read_text()
+
+
 def test_a_file_of_another_tool_that_was_cut_in_half_is_incomplete(tmp_path):
     whole, half = tmp_path / "whole.json", tmp_path / "rank1.json"
     cutrace.convert(DATA / "torch_step.bin", whole)

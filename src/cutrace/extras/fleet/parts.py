@@ -88,9 +88,8 @@ class FileQuality:
     def of(cls, quality: Quality) -> FileQuality:
         damage = replace(quality, unknown={}, losses=(), notes=())
         lost = Counter[str]()
-        if quality.lacks_records:
-            for loss in quality.losses:
-                lost[loss.meaning] += loss.count
+        for loss in quality.losses:
+            lost[loss.meaning] += loss.count
         return cls(
             damage=tuple(damage.sentences()),
             notes=tuple(quality.sentences()),

@@ -344,15 +344,19 @@ def missing(files: Sequence[FileOutcome]) -> list[str]:
     """Sentences about missing data in all files together. Empty if no data are known to be missing."""
     bad = 0
     repeated = 0
+    noted = []
     counts = Counter[str]()
     holders = Counter[str]()
     for file in files:
         if file.state == "duplicate":
             repeated += 1
-        elif file.bad:
+            continue
+        counts.update(dict(file.lost))
+        holders.update(meaning for meaning, _ in file.lost)
+        if file.bad:
             bad += 1
-            counts.update(dict(file.lost))
-            holders.update(meaning for meaning, _ in file.lost)
+        elif file.notes and not file.lost:
+            noted.append(file)
     whole = count_of(len(files), "file")
     sentences = []
     if bad:
@@ -366,4 +370,8 @@ def missing(files: Sequence[FileOutcome]) -> list[str]:
     for meaning, count in counts.most_common():
         lost = counted_loss(count, meaning)
         sentences.append(f"{lost}, in {holders[meaning]:,} of {whole}")
+    if noted:
+        sentences.append(
+            f"{len(noted):,} of {whole}: with notes, for example: {noted[0].notes[0]}"
+        )
     return sentences
