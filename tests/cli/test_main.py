@@ -120,6 +120,19 @@ BAD = {
     "a delay as in nsys": (
         ["record", "--start", "10s", "--", "true"], "No such option '--start': start the program with `cutrace arm`",
     ),
+    "kinds of activity as in nsys": (["record", "-t", "cuda,nvtx", "true"], "No such option '-t': --kinds says which"),
+    "kernels as in ncu": (["profile", "-k", "regex:gemm", "true"], "No such option '-k': --kernel NAME"),
+    "statistics of a GPU": (
+        ["stats", "--gpu", "0", "{tmp}/good.bin"],
+        "No such option '--gpu': `cutrace slice --gpu` cuts a part out, for `cutrace stats`. See",
+    ),
+    "an export as in nsys": (
+        ["export", "{tmp}/good.bin"],
+        "No such command 'export': `cutrace convert FILE -o OUT` writes other formats. See `cutrace --help`.",
+    ),
+    "a capture without a verb": (["{tmp}/good.bin"], "`cutrace stats {tmp}/good.bin` says what took the time, and"),
+    "a script without a verb": (["train.py"], "`cutrace record -- python train.py` records this program"),
+    "a command without a verb": (["sh", "-c", "true"], "`cutrace record -- sh ...` records this program"),
     "attach to a program": (["attach", "train.py"], "'train.py' is not a process id: see `cutrace ps`, or start a"),
     "captures as reports": (
         ["report", "compare", *["{tmp}/good.bin"] * 2],

@@ -28,33 +28,7 @@ if TYPE_CHECKING:
 KINDS_OF_ACTIVITY = f"Kinds: {', '.join(KINDS)}."
 
 
-#: Options of other tools, each with what takes its place.
-_ELSEWHERE = {
-    "--trace": "--kinds says which kinds of activity are recorded",
-    **dict.fromkeys(
-        ("--start", "--end", "--delay", "--duration"),
-        "start the program with `cutrace arm`, and record a part of it with `cutrace attach PID --for TIME`",
-    ),
-}
-
-
-class _Record(click.Command):
-    """A command that knows options of other tools."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            instead = _ELSEWHERE.get(error.option_name)
-            if instead is None:
-                raise
-            raise click.UsageError(
-                f"No such option {error.option_name!r}: {instead}", ctx
-            ) from None
-
-
 @click.command(
-    cls=_Record,
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS] [--]",
     epilog=KINDS_OF_ACTIVITY,
