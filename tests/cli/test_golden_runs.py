@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def check(golden: Path, *arguments: object) -> tuple[int, str, str]:
 def test_the_same_again_passes(tmp_path, golden):
     status, said, complaints = check(golden, capture(tmp_path / "a.bin", "softmax", "add", "add"))
     assert (status, complaints) == (0, "")
-    assert said == "cutrace: test_fwd[float16] on sm_90\n  passed: 3 metrics of 3 as before\n"
+    assert said == "cutrace: test_fwd[float16] on sm_90\n  passed: 3 metrics as before\n"
 
 
 def test_what_changed_is_a_table_and_status_1(tmp_path, golden):
@@ -64,7 +65,16 @@ def test_what_changed_is_a_table_and_status_1(tmp_path, golden):
     assert ["kernel_launches", "3", "4", "exact", "+ cast (new)"] in lines
     assert ["sync_calls", "1", "2", "exact", "+ cudaStreamSynchronize"] in lines
     assert ["kernel_time", "30.0us", "40.0us", "5", "%     SLOW (not gated)"] in lines
-    assert "failed: 0 metrics of 3 as before" in said
+    assert "failed: 3 of 3 metrics changed" in said
+
+
+def test_a_failure_ends_with_the_command_that_accepts_it(tmp_path, golden):
+    more = capture(tmp_path / "a.bin", "softmax", "add", "add", "cast")
+    status, said, _ = check(golden, more)
+    assert status == 1
+    command = said.splitlines()[-1].removeprefix("if intended: cutrace ")
+    assert cutrace(*shlex.split(command)).returncode == 0
+    assert check(golden, more)[0] == 0
 
 
 CHOICES = {

@@ -70,7 +70,7 @@ _OF_RUNS = {
 )
 @options.names(
     "--gate",
-    default=["work,counter"],
+    default=[options.GATE],
     show_default=True,
     help="With a golden file: metrics and classes that fail, or none; with less, less of them fails too.",
 )

@@ -82,7 +82,7 @@ def golden() -> None:
 )
 @options.names(
     "--gate",
-    default=["work,counter"],
+    default=[options.GATE],
     show_default=True,
     help="Metrics and classes to gate.",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 
 from ..errors import CutraceError
 from ..units import count_of, printable
+from . import options
 from .output import put_json
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ def compare_runs(
             f"not compared: {names}: only tests count them, no capture holds them"
         )
     wrong = False
+    failed: list[str] = []
     tests = []
     for nodeid, runs in measured_runs(sources, test, default).items():
         if nodeid not in known:
@@ -85,6 +88,13 @@ def compare_runs(
             _print(name, comparison, chosen, len(runs))
         tests.append(_object(nodeid, comparison, chosen, len(runs)))
         wrong |= _verdict(comparison) != "passed"
+        if _verdict(comparison) == "failed":
+            failed.append(nodeid)
+    # The values of other gates and environments can need other options.
+    usual = gate == options.GATE and not environment
+    if failed and form == "text" and usual:
+        command = _update(sources, golden_file, failed, variant)
+        click.echo(f"if intended: {printable(command)}")
     if form == "json":
         put_json(
             "cutrace diff golden", failed=wrong, not_compared=counters, tests=tests
@@ -181,7 +191,6 @@ def _print(name: str, comparison: Comparison, environment: str, runs: int) -> No
     different = [row for row in comparison.rows if row.verdict is not Verdict.SAME]
     for line, style in table_lines(different):
         click.echo(styled((f"  {line}", style)))
-    same = len(comparison.rows) - len(different)
     verdict = _verdict(comparison)
     colour = {"passed": "green", "failed": "red"}.get(verdict, "yellow")
     if verdict == "not confirmed":
@@ -189,6 +198,23 @@ def _print(name: str, comparison: Comparison, environment: str, runs: int) -> No
     elif verdict == "not verified":
         verdict += f": {comparison.unverified}"
     styled_verdict = click.style(verdict, fg=colour)
-    equal = count_of(same, "metric")
-    every = len(comparison.rows)
-    click.echo(f"  {styled_verdict}: {equal} of {every:,} as before")
+    every = count_of(len(comparison.rows), "metric")
+    result = f"{every} as before"
+    if different:
+        result = f"{len(different):,} of {every} changed"
+    click.echo(f"  {styled_verdict}: {result}")
+
+
+def _update(
+    sources: Sequence[Path],
+    golden_file: Path,
+    failed: Sequence[str],
+    variant: str,
+) -> str:
+    """The command that writes the values of these tests in the captures into the golden file."""
+    command = ["cutrace", "golden", "create", *map(str, sources)]
+    if len(failed) == 1:
+        command += ["--test", failed[0]]
+    if variant:
+        command += ["--variant", variant]
+    return shlex.join([*command, "-o", str(golden_file)])

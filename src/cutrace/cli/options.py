@@ -96,6 +96,8 @@ class Integer(click.IntRange):
 
 
 COUNT = Integer(min=0)
+#: The metrics that fail a test by default.
+GATE = "work,counter"
 #: Rows of a table for people, by default.
 ROWS = 20
 
