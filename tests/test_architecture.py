@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "cutrace"
 #: Packages that every package may use.
@@ -55,6 +57,21 @@ def test_every_room_is_there():
     for name in rooms():
         places = (SOURCE / name, SOURCE / f"{name}.py", ROOT / name, ROOT / "src" / name)
         assert any(place.exists() for place in places), name
+
+
+@pytest.mark.parametrize(
+    ("page", "folders", "pattern", "shown"),
+    [
+        ("perfetto", ["exporters/perfetto"], "*.py", "{0.stem}"),
+        ("collector", ["native/collector", "native/cuda"], "*.cpp", "{0.name}"),
+    ],
+)
+def test_a_page_lists_all_modules_of_its_part(page: str, folders: list[str], pattern: str, shown: str):
+    text = (ROOT / "docs" / "internals" / f"{page}.md").read_text()
+    listed = {name.split("/")[-1] for name in re.findall(r"`([^`\n]+)`", text)}
+    files = [file for folder in folders for file in (SOURCE / folder).rglob(pattern) if file.name != "__init__.py"]
+    assert files
+    assert {shown.format(file) for file in files} <= listed
 
 
 def test_imports_keep_to_the_table():
