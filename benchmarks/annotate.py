@@ -1,4 +1,4 @@
-"""Measure what ranges around Python functions (``--annotate``) cost: nanoseconds of processor time a call.
+"""Measure the cost of ranges around Python functions (``--annotate``): nanoseconds of processor time per call.
 
 Each interpreter runs a program with and without annotation, in alternating rounds, and the lowest value of all rounds
 counts. Both variants are recorded. Prints one JSON line for each interpreter. Needs no GPU::

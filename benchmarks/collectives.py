@@ -1,17 +1,17 @@
-"""Compare groups, bytes and bus bandwidth of collectives with those that a program of PyTorch counts itself.
+"""Compare groups, bytes and bus bandwidth of collectives with the numbers that a PyTorch program counts.
 
     python benchmarks/collectives.py --out collectives.json [--nccl-tests FOLDER]
 
 Runs ``workloads/collective_calls.py`` on two GPUs under `cutrace record`. For each of its phases, `cutrace batch
-collectives` reports over the slice of this phase. These have to hold:
+collectives` reports over the slice of this phase. These conditions have to hold:
 
-* calls and bytes of each collective are those of the program;
-* the group has all ranks and one communicator, which for DDP with a group of its own is not that of DDP;
-* the bus bandwidth is within 5 % of that of the program, for calls of at least 16 MiB. The time of the program includes
-  the time between two calls, so its value may be up to 15 % smaller.
+* calls and bytes of each collective are equal to the numbers of the program; * the group has all ranks and one
+communicator; DDP with a separate group has another communicator than plain DDP; * the bus bandwidth is within 5 % of
+the program's value, for calls of at least 16 MiB. The time of the program includes the time between two calls, so its
+value may be up to 15 % smaller.
 
-``--nccl-tests`` is a folder with built programs of nccl-tests. Their bandwidth for the same sizes is put beside, from
-a run without cutrace. Needs two NVIDIA GPUs and PyTorch. Exit status 1 when a condition does not hold.
+``--nccl-tests`` is a folder with built programs of nccl-tests. The result also has their bandwidth for the same sizes,
+from a run without cutrace. Needs two NVIDIA GPUs and PyTorch. Exit status 1 when a condition does not hold.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ KERNELS = {
 LEAST_MIB = 16
 #: The bus bandwidth by cutrace / by the program.
 LEAST_RATIO, MOST_RATIO = 0.95, 1.15
-#: Phases whose collectives have a communicator of their own.
+#: Phases with a separate communicator for their collectives.
 OWN = ("DDP with its own group",)
 
 
 def record(capture: Path) -> list[dict[str, Any]]:
-    """Record the program. Returns what each rank counted."""
+    """Record the program. Returns the counts of each rank."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
     command = [sys.executable, "-m", "cutrace", "record", "-o", str(capture), "--", *torchrun, str(PROGRAM)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -88,7 +88,7 @@ def by_cutrace(capture: Path, phase: str, folder: Path) -> list[dict[str, Any]]:
 
 
 def compare(phase: str, counted: dict[str, dict[str, float]], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the program and the report say about each collective of a phase."""
+    """The numbers of the program and of the report for each collective of a phase."""
     compared: dict[str, Any] = {}
     for name, own in counted.items():
         found = [row for row in rows if KERNELS[name] in row["collective"]]

@@ -2,10 +2,10 @@
 
     python benchmarks/convert.py --events 10000000 [--capture tests/data/torch_step.bin] [--out results.json]
 
-Tiles a capture to that many rows. Each copy is later in time and has its own correlation ids and its own times, since
-equal copies would compress better than any recording. Each gap between two moments of the capture is scaled by a random
-factor (normal around 1, deviation 5 %, seeded). The factor is the same for all tables, so that nesting is kept. For
-comparison, durations of one kernel differ by about 3 % in the captures. Everything else repeats, as in a program with a
+Tiles a capture to that many rows. Each copy is later in time and has separate correlation ids and times, because equal
+copies would compress better than a recording. Each gap between two moments of the capture is scaled by a random factor
+(normal around 1, deviation 5 %, seeded). The factor is the same for all tables, so that nesting is kept. For
+comparison, durations of one kernel differ by about 3 % in the captures. All other values repeat, as in a program with a
 loop.
 
 Each round converts in a fresh process that is pinned to one core, or to ``--cores``. ``seconds`` is the time of
@@ -19,8 +19,8 @@ The traces do not contain the capture (``--no-capture``). Only ``with_capture`` 
 ``convert``; its ``reopen_seconds`` is the time of ``cutrace.load()`` on that trace, in a fresh process.
 ``records_only`` is the time with ``--no-derived``.
 
-``ratio_to_protobuf`` is the ratio to writing the same events through the protobuf classes of the perfetto package, for
-a part of the rows. Prints one JSON line; ``--out`` adds it to the results in a file.
+``ratio_to_protobuf`` is the speed divided by the speed of the perfetto package's protobuf classes for the same events.
+It is measured on a part of the rows. Prints one JSON line; ``--out`` adds it to the results in a file.
 """
 
 from __future__ import annotations

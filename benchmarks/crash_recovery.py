@@ -1,9 +1,10 @@
-"""Measure what the captures of killed processes lack: programs on the fake GPU are killed at random moments.
+"""Measure the missing part of captures of killed processes. Programs on the fake GPU are killed at random moments.
 
 Each program launches kernels as fast as a training loop, and counts them in memory that outlives it. After SIGKILL its
-capture must be readable, without damage except for a torn last block. It may lack only its end: it has the launches
-from the first on, without a gap. The missing part is measured as a number of kernels, and as the time from the last
-kernel of the capture to the kill. Prints one JSON line. Needs a C++ compiler and the CUDA and CUPTI headers, no GPU.
+capture must be readable, without damage except for a torn last block. Only the end may be missing: the capture has all
+launches from the first one on, without a gap. The missing part is measured as a number of kernels, and as the time from
+the last kernel of the capture to the kill. Prints one JSON line. Needs a C++ compiler and the CUDA and CUPTI headers,
+no GPU.
 
 The missing part may be as long as the interval ``--flush-ms`` and the time of a flush: records have to be delivered,
 decoded and written, on a machine whose cores are busy. ``--slack`` is the allowed time of a flush.

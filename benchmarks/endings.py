@@ -3,11 +3,11 @@
     python benchmarks/endings.py --out endings.json [--only fork,pool] [--fake]
 
 Each program of ``workloads/endings_program.py`` runs under `cutrace record` and counts its launches and NVTX ranges in
-memory that outlives it. If its capture was closed, all of them must be recorded or counted as lost. Otherwise the last
-moments may be missing: ``flush_ms`` and the time of a flush, for which ``--flush`` milliseconds are allowed. The same
-holds for a thread that continues while the program exits. The capture of a program that a signal ended may end in a
-torn block. Needs an NVIDIA GPU, g++ and cutrace; with ``--fake`` it runs on the fake GPU of the tests. Exit status 1
-when launches or ranges are unaccounted for.
+memory that outlives it. If its capture was closed, all launches and ranges must be recorded or counted as lost.
+Otherwise the last moments may be missing: ``flush_ms`` and the time of a flush, for which ``--flush`` milliseconds are
+allowed. The same holds for a thread that continues while the program exits. The capture of a program that a signal
+ended may end in a torn block. Needs an NVIDIA GPU, g++ and cutrace; with ``--fake`` it runs on the fake GPU of the
+tests. Exit status 1 when launches or ranges are unaccounted for.
 """
 
 from __future__ import annotations

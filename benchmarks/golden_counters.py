@@ -4,8 +4,9 @@
 
 Counts ``instructions`` and ``dram_bytes`` of each body like a test with ``@pytest.mark.cutrace(counters=[...])``, after
 three runs without counting. Reports whether the instructions were equal in all runs, and whether the bytes were within
-their declared bound. :data:`REASONS` says why the instructions of some bodies can differ. Exit status 1 when those of
-another body differ. Each body is in an NVTX range with its name, so that these commands show its kernels::
+their declared bound. :data:`REASONS` says why the instructions of some bodies can differ. Exit status 1 when the
+instructions of another body differ. Each body is in an NVTX range with its name, so that these commands show its
+kernels::
 
     cutrace record -o run.bin -- python benchmarks/golden_counters.py --out none --repeat 0
     cutrace stats run.bin --report nvtx_kern_sum --limit 0
@@ -42,7 +43,7 @@ LARGE, SMALL = 1 << 26, 1 << 12
 _SCAN = "blocks wait in a loop for the sums of the blocks before them"
 _TENSOR = "warps of a matrix product wait in a loop for what others load"
 _ADD_64 = "a 64-bit addition in shared memory is a loop that repeats when another thread came between"
-#: Why a body may execute more or fewer instructions each time.
+#: The reasons why a body may execute more or fewer instructions each time.
 REASONS = {
     **dict.fromkeys(
         ("torch cumsum large", "torch sort large", "torch unique", "torch masked_select", "cupy sort",
@@ -260,7 +261,7 @@ def bodies() -> dict[str, Callable[[], Any]]:
 
 
 def spread(counted: list[float], name: str) -> dict[str, Any]:
-    """The smallest and the largest count, and whether each would pass if a golden file had the other."""
+    """The smallest and the largest count, and whether each of them would pass with the other as the golden value."""
     metric, least, most = METRICS[name], min(counted), max(counted)
     bound = max(metric.tolerance * least, metric.floor)
     return {"least": least, "most": most, "bound": bound, "within": most - least <= bound}

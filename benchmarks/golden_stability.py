@@ -1,4 +1,4 @@
-"""Measure how stable golden files are: tests that fail without a change, and changes that no test finds.
+"""Measure the stability of golden files: tests that fail without a change, and changes that no test finds.
 
     python benchmarks/golden_stability.py --tests DIR [--files PATTERN...] [--out RESULT.json]
         [--stages plain,update,check,sensitivity] [--golden DIR] [--check-only] [--limit-seconds N] [--fake]
@@ -9,9 +9,9 @@ sources), with CuPy installed. Golden files are written to a separate folder, ne
 ``plain``        the suite without cutrace. It fills compilation caches, and shows which tests fail by themselves.
 ``update``       two sessions that write golden files. The second confirms tests that the first could not run twice.
 ``check``        three unchanged sessions: eight workers, three workers, one process in a shuffled order.
-``sensitivity``  200 gated tests that pass get an additional kernel, copy, synchronisation or allocation, or one kernel
-                 less (a copy of the golden files is recorded with one more). Counts the tests that fail, or are
-                 shown as better, and the failures that name the line of Python from which the work came.
+``sensitivity``  200 passing gated tests get an additional kernel, copy, synchronisation or allocation, or one kernel
+less (by golden files that are recorded with one kernel more). Counts the tests that fail, or are shown as better, and
+the failures that name the line of Python from which the work came.
 
 ``--check-only`` compares with golden files of another machine, the folder ``--golden``. ``--fake`` uses the fake GPU of
 this project's tests, and a suite for it. Exit status 1 when a target is missed or a session did not end.
@@ -46,7 +46,7 @@ from stability_plugin import KERNEL, PLANTED, planted_line
 
 from workloads.machine import facts
 
-#: Files of CuPy's tests that launch kernels of many kinds, and those with false failures under golden format 1.
+#: Files of CuPy's tests that launch kernels of many kinds, and files with false failures under golden format 1.
 FILES = (
     *("core_tests/test_scan.py", "core_tests/test_userkernel.py", "sorting_tests/test_sort.py"),
     *("sorting_tests/test_search.py", "linalg_tests/test_product.py", "random_tests/test_generator.py"),
@@ -56,8 +56,8 @@ FILES = (
 #: line.
 LINES = ("right", "missing", "wrong", "once")
 STAGES = ("plain", "update", "check", "sensitivity")
-#: Targets in %: the most false failures of gated tests, the most unstable or unconfirmed tests among those with GPU
-#: work, the least found changes, and the least right lines among failures of tests that can run again.
+#: Targets in %: the largest share of false failures of gated tests, and of unstable or unconfirmed tests among tests
+#: with GPU work. The smallest share of found changes, and of right lines among failures of tests that can run again.
 MOST_FALSE, MOST_LOOSE, LEAST_FOUND, LEAST_LINES = 0.2, 5.0, 99.0, 95.0
 #: Metrics above 0 in tests with GPU work.
 WORK = ("kernel_launches", "graph_launches", "memcpy_count", "memset_count")
@@ -93,7 +93,7 @@ class Session:
 
     @property
     def false(self) -> set[str]:
-        """Return the tests that cutrace failed."""
+        """Return the tests that failed because of cutrace."""
         return {test for test in self.failed if self.outcomes[test][2].startswith("cutrace:")} | {
             test for test in self.failed if any(row["failed"] for row in self.cases.get(test, {}).get("rows", ()))
         }

@@ -3,14 +3,13 @@
 #   gpu_campaign.sh OUT_DIR [captures|tests|plugin|stability|sensitivity|overhead|soak|endings|all]...
 #
 # Installs nothing: `cutrace` must be on PATH and importable, and python3 must have torch, triton, cuda.core and pytest.
-# Each part has its own time limit, so that a hang in one does not lose the others. TOTAL (seconds, default 570) limits
-# all parts together; the overhead benchmark runs as many rounds as the remaining time allows.
-# OVERHEAD holds more options of overhead.py, e.g. OVERHEAD=--quick.
-# The parts stability and sensitivity need CUPY_TESTS, a folder with CuPy's tests of the installed version; `all` leaves
-# them out without it. GOLDEN is the folder of CuPy's golden files (default: OUT_DIR/golden). If it has none, stability
-# writes them and packs them into golden-cupy.tar.gz, else it only checks them.
-# OUT_DIR gets captures.tar.gz, captures.log, tests.log, plugin.json, overhead.{json,md,log,txt}, nvtx.json, soak.json, soak.txt,
-# endings.json, endings.txt,
+# Each part has a separate time limit, so that a hang in one part does not lose the other parts. TOTAL (seconds, default
+# 570) limits all parts together; the overhead benchmark runs as many rounds as the remaining time allows. OVERHEAD
+# holds more options of overhead.py, e.g. OVERHEAD=--quick. The parts stability and sensitivity need CUPY_TESTS, a
+# folder with CuPy's tests of the installed version; `all` leaves them out without it. GOLDEN is the folder of CuPy's
+# golden files (default: OUT_DIR/golden). If it has none, stability writes them and packs them into golden-cupy.tar.gz,
+# else it only checks them. OUT_DIR gets captures.tar.gz, captures.log, tests.log, plugin.json,
+# overhead.{json,md,log,txt}, nvtx.json, soak.json, soak.txt, endings.json, endings.txt,
 # stability.{json,md,log}, sensitivity.{json,md,log}, golden-cupy.tar.gz.
 set -u
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
@@ -47,10 +46,10 @@ tests() {
       --ignore tests/gpu/test_plugin.py --ignore tests/gpu/test_agreement.py --ignore tests/gpu/test_triggers.py || failed+=" tests"
     wait $! || failed+=" counters"
     cat "$out/counters.log"
-    # By itself, since it runs workers of its own.
+    # Runs separately, because it starts several workers.
     timeout -k 10 "$(at_most 200)" python3 -m pytest tests/gpu/test_plugin.py -m gpu -q -rfEs -p no:cacheprovider \
       || failed+=" plugin-tests"
-    # Alone on the GPU, since they compare durations.
+    # Run alone on the GPU, because they compare durations.
     timeout -k 10 "$(at_most 180)" python3 -m pytest tests/gpu/test_agreement.py tests/gpu/test_triggers.py -m gpu -q -rfEs -p no:cacheprovider \
       || failed+=" agreement"
   } > "$out/tests.log" 2>&1

@@ -4,8 +4,8 @@
 
 Records ``workloads/transformer.py`` eagerly, captured as one CUDA graph, and with compiled blocks. Each call of a
 module has a range around it: from `--annotate` where cutrace has it, else from the program. Kernels of the eager run
-have the ranges around their launch, and kernels of replays those around the creation of their graph node. The kernels
-of a step are aligned by name.
+have the ranges around their launch, and kernels of replays have the ranges around the creation of their graph node. The
+kernels of a step are aligned by name.
 
 In the graph of the same model, kernels with 99 % or more of the GPU time must have the same module as in the eager run.
 Compiled blocks have other kernels. These must belong to the block that launched their graph, and the steps must run
@@ -56,8 +56,8 @@ class Kernel(NamedTuple):
 
 
 def kernels(trace: cutrace.Trace) -> list[Kernel]:
-    """The kernels whose call started in the measured steps, in order of time. Kernels of graph nodes have the ranges of
-    their creation, other kernels those around their call."""
+    """The kernels of calls that started in the measured steps, in order of time. Kernels of graph nodes have the ranges
+    of their creation, other kernels have the ranges around their call."""
     ranges = np.sort(trace.nvtx_ranges, order=["start"])
     texts = [trace.strings[name] for name in ranges["name"].tolist()]
     fields = ["process", "correlation", "thread", "start"]
@@ -83,7 +83,7 @@ def kernels(trace: cutrace.Trace) -> list[Kernel]:
 def mapped(eager: list[Kernel], replayed: list[Kernel]) -> dict[str, Any]:
     """Compare the modules of replayed kernels with those of eager ones. Kernels are aligned by name. Between these,
     equally long runs of kernels with other names are aligned by order. Returns the time of the replayed kernels, the
-    time of those with the same module, and the largest differences."""
+    time of the kernels with the same module, and the largest differences."""
     places = SequenceMatcher(None, [k.name for k in eager], [k.name for k in replayed], autojunk=False)
     module: dict[int, str] = {}
     for _, a, a_end, b, b_end in places.get_opcodes():
@@ -143,7 +143,7 @@ def by_module(found: list[Kernel], depth: int = 99) -> dict[str, int]:
 
 
 def known(found: list[Kernel]) -> dict[str, Any]:
-    """The number of replayed kernels, and of those with a module."""
+    """The number of replayed kernels, and the number of them with a module."""
     replayed = [kernel for kernel in found if kernel.replayed]
     without = Counter(kernel.name for kernel in replayed if not kernel.ranges)
     return {

@@ -6,8 +6,8 @@
 The import includes reading the file, building the tables, and writing the temporary capture (run.bin). Each round runs
 in a fresh process that is pinned to one core, on the uncompressed file in the page cache. ``mb_per_second`` counts
 bytes of JSON (10^6) and the time of the import alone, without the start of the interpreter and module imports.
-``peak_mib`` is the peak memory minus the memory before the import. ``table_mib`` is the size of the capture.
-``packed`` has the same figures for the gzipped file. ``ratio`` is the size of the JSON divided by that of the trace for
+``peak_mib`` is the peak memory minus the memory before the import. ``table_mib`` is the size of the capture. ``packed``
+has the same figures for the gzipped file. ``ratio`` is the size of the JSON divided by the size of the trace for
 Perfetto: plain, as .gz, and with ``--compress zstd``. Prints one JSON line; ``--out`` adds it to the results in a file.
 """
 

@@ -2,7 +2,7 @@
 
     python benchmarks/install.py dist/cutrace-*.whl [--out install.json]
 
-The environment has no compiler: ``PATH`` has only the environment's own programs, and pip may install only wheels.
+The environment has no compiler: ``PATH`` has only the programs of the environment, and pip may install only wheels.
 Dependencies come from the index that pip is configured to use. Prints JSON: ``environment_s`` is the time to create the
 environment, ``install_s`` and ``convert_s`` are the times of the two commands, and ``size_mib`` is the size of the
 wheel.

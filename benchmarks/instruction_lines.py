@@ -1,4 +1,4 @@
-"""Check that counts of instructions by line match a known program, and measure what counting them costs.
+"""Check that counts of instructions by line match a known program, and measure the cost of the counts.
 
     python benchmarks/instruction_lines.py --out instruction-lines.json [--torch] [--ncu]
 

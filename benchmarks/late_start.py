@@ -4,10 +4,10 @@
 
 A configuration is a list of steps (``native/late_start.cpp``) and a time: ``early``, inside cuInit(), or ``late``, when
 CUDA is in use. Each configuration is first tried once, to count the recorded kernels and API calls of 1,000 launches
-and 1,000 queries. Configurations that record everything are then measured, each in one process, in rounds whose order
-rotates. Buffers are discarded unread. ``--cupti`` names further copies of libcupti, by file or wheel, in addition to
-cutrace's own choice. Needs an NVIDIA GPU, nvcc and cutrace. With ``--fake`` it tries everything on the fake GPU of the
-tests, whose times mean nothing.
+and 1,000 queries. Configurations that record everything are then measured, each in one process, in rounds with a
+rotating order. Buffers are discarded unread. ``--cupti`` names further copies of libcupti, by file or wheel, in
+addition to cutrace's own choice. Needs an NVIDIA GPU, nvcc and cutrace. With ``--fake`` it tries all configurations on
+the fake GPU of the tests. The times are then meaningless.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ _IDS = "runtime_ids driver_ids"
 _MINUS = "runtime driver runtime_unwanted_off driver_unwanted_off"
 _EITHER = {
     "kernels": _START,
-    "ids": f"{_START} {_IDS}",  # what cutrace does inside cuInit()
-    "kinds_minus": f"{_START} {_MINUS}",  # what cutrace does later
+    "ids": f"{_START} {_IDS}",  # the steps of cutrace inside cuInit()
+    "kinds_minus": f"{_START} {_MINUS}",  # the later steps of cutrace
     "callbacks": f"{_START} runtime_callbacks driver_callbacks",
     "v2_kernels": "subscribe_v2 kernel",
     "v2_ids": f"subscribe_v2 kernel {_IDS}",
@@ -100,7 +100,7 @@ _LATE = {
     "v2_few_fields": "subscribe_v2 user_defined kernel_few_fields runtime_allow_fields driver_allow_fields",
     "v2_few_fields_callbacks": "subscribe_v2 user_defined kernel_few_fields runtime_callbacks",
 }
-# An early step that makes the late ones work.
+# Early steps that may make the late steps work.
 _SPLIT = {
     "subscribed": "subscribe buffers",
     "one_callback_early": "subscribe buffers runtime_one_callback driver_one_callback",

@@ -1,13 +1,13 @@
-"""Measure the conversion of captures in which each kernel has a name of its own, or a stream of its own.
+"""Measure the conversion of captures with a separate name, or a separate stream, for each kernel.
 
     python benchmarks/many_names.py [--events 300000] [--rounds 3] [--out results.json]
 
-Writes two captures. In the first, ``--events`` kernels have as many names and run on one stream. In the second, a third
-as many kernels of one name run on as many streams. Each kernel has a launch. A JIT compiler, or a program that creates
-a stream for each request, records such captures. Each round converts both to a Perfetto trace that contains the
-capture, in a fresh process that is pinned to one core. ``seconds`` is the median time of ``import cutrace`` and
-``cutrace.convert()``. ``peak_rss_mib`` is the largest memory of the rounds. Prints one JSON line; ``--out`` adds it to
-the results in a file.
+Writes two captures. In the first, ``--events`` kernels have as many names and run on one stream. In the second,
+``--events`` / 3 kernels have one name and run on as many streams. Each kernel has a launch. A JIT compiler, or a
+program that creates a stream for each request, records such captures. Each round converts both to a Perfetto trace that
+contains the capture, in a fresh process that is pinned to one core. ``seconds`` is the median time of ``import
+cutrace`` and ``cutrace.convert()``. ``peak_rss_mib`` is the largest memory of the rounds. Prints one JSON line;
+``--out`` adds it to the results in a file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from workloads import options
 #: The time of the first launch (ns of BOOTTIME), the time between launches, and the durations of a call and of a
 #: kernel.
 ORIGIN, PERIOD, CALL, KERNEL = 1_000_000_000_000, 3_000, 1_000, 2_500
-#: Launches whose calls and kernels are written together.
+#: The number of launches that are written together.
 AT_ONCE = 1 << 15
 
 

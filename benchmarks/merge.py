@@ -4,9 +4,9 @@
 
 Merges simulated captures (simulate_ranks.py): ``--ranks`` small ones, a sixteenth as many small ones, ``--large`` ones
 with ``--copies`` repetitions of two training steps, and as many with an eighth of the repetitions. Small ones are
-merged to a capture, to an archive for Perfetto and to one trace; large ones to a capture. Each merge is a process of
-its own: ``peak_rss_mib`` is the highest of the rounds, and ``user_seconds`` the lowest. Files are in the page cache, in
-the folder TMPDIR. Prints one JSON object; ``--out`` writes it to a file.
+merged to a capture, to an archive for Perfetto and to one trace; large ones to a capture. Each merge is a separate
+process. ``peak_rss_mib`` is the highest value of the rounds, and ``user_seconds`` the lowest. Files are in the page
+cache, in the folder TMPDIR. Prints one JSON object; ``--out`` writes it to a file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SMALL = 2
 
 
 def measured(paths: list[Path], output: Path, rounds: int) -> dict[str, Any]:
-    """Merge files into ``output`` in processes of their own."""
+    """Merge files into ``output`` in separate processes."""
     peaks, seconds = [], []
     for _ in range(rounds):
         command = [sys.executable, "-m", "cutrace", "merge", "--quiet", "-o", output, *paths]

@@ -59,7 +59,7 @@ def label(kernel: str) -> str:
 
 
 def printed(output: str) -> dict[str, Any]:
-    """Return what the program printed in its last run."""
+    """Return the output of the program in its last run."""
     return dict(json.loads([line for line in output.splitlines() if line.startswith('{"results"')][-1]))
 
 

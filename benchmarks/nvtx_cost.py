@@ -1,4 +1,4 @@
-"""Measure what one NVTX push and pop costs the program under cutrace, and without a tool.
+"""Measure the cost of one NVTX push and pop to the program, under cutrace and without a tool.
 
 Builds ``native/nvtx_cost.cpp``, runs it with and without the collector, and prints one JSON line: the nanoseconds of a
 push and pop, and the number of pairs in the capture. Needs g++ and the NVTX headers (nvidia-nvtx), no GPU.

@@ -8,11 +8,11 @@ of 10 events are events of the host. ``cutrace convert`` writes each as a trace 
 captures also as JSON. JSON of torch.profiler is opened unchanged. ``--against`` names a Python with another version of
 cutrace: its trace of the session is also opened in turn, as ``against``.
 
-In each round trace_processor opens the files in turn and counts the arguments. ``seconds`` is the median of its user
-and system time, and ``lowest_seconds`` the lowest of the rounds. ``peak_rss_mib`` is the largest memory of the rounds.
-``conversion`` has the same figures for ``cutrace convert`` to a trace that contains the capture. ``empty`` has both
-figures for files with one event: for a trace, trace_processor loads descriptions of Perfetto's messages, and for JSON
-it does not. ``json_to_pftrace`` is the ratio of the medians; the target is at least 1.3. Prints one JSON line;
+In each round, trace_processor opens one file after the other and counts the arguments. ``seconds`` is the median of its
+user and system time, and ``lowest_seconds`` the lowest of the rounds. ``peak_rss_mib`` is the largest memory of the
+rounds. ``conversion`` has the same figures for ``cutrace convert`` to a trace that contains the capture. ``empty`` has
+both figures for files with one event. They differ because trace_processor loads descriptions of Perfetto's messages
+only for a trace. ``json_to_pftrace`` is the ratio of the medians; the target is at least 1.3. Prints one JSON line;
 ``--out`` adds it to the results in a file.
 """
 

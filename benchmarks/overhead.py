@@ -1,11 +1,11 @@
-"""Measure what recording costs with cutrace, compared with no tool, a null collector, torch.profiler and Proton.
+"""Measure the cost of recording with cutrace, compared with no tool, a null collector, torch.profiler and Proton.
 
     python benchmarks/overhead.py --out results.json [--rounds 10] [--quick] [--only launches,torch_loop,...]
         [--collector before=build/libcutrace_collector.so]
 
-Each round runs every pair of workload and configuration once, in an order that rotates. Each runs in a process in which
-CUDA is new. The workloads time themselves after a warm-up. Needs an NVIDIA GPU, nvcc, PyTorch with Triton, and cutrace
-installed. `python benchmarks/report.py results.json` makes tables of the result.
+Each round runs every pair of workload and configuration once, in an order that rotates. Each runs in a process that has
+not used CUDA. The workloads time themselves after a warm-up. Needs an NVIDIA GPU, nvcc, PyTorch with Triton, and
+cutrace installed. `python benchmarks/report.py results.json` makes tables of the result.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ THREADS = (1, 8)
 class Config:
     """A tool and its settings. With ``python_launches``, Python also calls the native launch loop. ``library`` is the
     injected build for the tool ``collector``. With ``by_name``, it is measured only if ``--configs`` names it.
-    ``before`` is what the native launch loop does first (native/launch_loop.cu)."""
+    ``before`` is the first action of the native launch loop (native/launch_loop.cu)."""
 
     name: str
     tool: str
@@ -223,7 +223,7 @@ class Campaign:
         late = config.tool == "late"
         answers = self.server.measure(self._request(config, workloads=self.torch, stop=late), timeout=120)
         if config.tool in ("cutrace", "collector", "late") and not (self.folder / "run.bin").exists():
-            # Without a recording, the time would be that of no tool.
+            # Without a recording, the time would be a time without a tool.
             raise Failed("cutrace recorded nothing in PyTorch")
         for line in answers:
             if "workload" in line:
@@ -250,7 +250,7 @@ class Campaign:
 
     def _settings(self, config: Config) -> dict[str, Any]:
         capture = self.folder / "run.bin"
-        # Otherwise the previous recording would be read after a failed one.
+        # Remove the previous recording, because it would be read after a failed one.
         capture.unlink(missing_ok=True)
         if config.tool in ("cutrace", "late"):
             return {"capture": str(capture), "options": config.options}

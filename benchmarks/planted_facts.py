@@ -3,9 +3,9 @@
     python benchmarks/planted_facts.py [--seeds 20] [--only network,groups] [--pairs 20] [--out results.json]
 
 Each scenario is a job of simulated ranks (benchmarks/simulate_ranks.py) with one kind of fault. The seed determines
-rank, machine and time. A sentence has to name each fact with its place and time, and no sentence may be about anything
-else. Then pairs of sets of jobs are compared. In ``same`` pairs, clocks differ from job to job by 0.7 percent. In
-``slower`` pairs, one set is also 2 percent slower.
+rank, machine and time. A sentence has to name each fact with its place and time, and other sentences are not allowed.
+Then pairs of sets of jobs are compared. In ``same`` pairs, clocks differ from job to job by 0.7 percent. In ``slower``
+pairs, one set is also 2 percent slower.
 
 Prints a line for each scenario; ``--out`` adds the result to a file.
 """
@@ -28,7 +28,7 @@ from simulate_ranks import RANKS_OF_MACHINE, Facts, Layout, simulate
 from workloads import options
 
 RANKS, COPIES = 16, 24
-# The time (ns) between two steps where the time of a fault matters. The job then takes 24 s.
+# The time (ns) between two steps in scenarios with a time of the fault. The job then takes 24 s.
 SLOWLY = 1_000_000_000
 # Pairs of sets of jobs.
 JOBS, RANKS_OF_JOB, COPIES_OF_JOB = 12, 2, 2
@@ -131,8 +131,8 @@ def groups(random: _Random) -> Scenario:
 
 
 def inferred(random: _Random) -> Scenario:
-    """Groups without NCCL payloads. They have to be found, or refused with the names of the calls, without accusing
-    others."""
+    """Groups without NCCL payloads. They have to be found, or refused with the names of the calls, without sentences
+    about other groups."""
     scenario = groups(random)
     allowed = [*scenario.expected, *scenario.allowed, "cannot be (aligned|matched)"]
     return Scenario(scenario.facts, [], allowed, how={**scenario.how, "payloads": False})
@@ -193,7 +193,7 @@ SCENARIOS: tuple[Callable[[_Random], Scenario], ...] = (
 
 
 def check(scenario: Scenario, seed: int, folder: Path) -> tuple[list[str], list[str]]:
-    """Return the facts that no sentence names, and the sentences about anything else."""
+    """Return the facts that no sentence names, and the sentences about other things."""
     paths = simulate(folder, scenario.ranks, scenario.copies, scenario.facts, seed=seed, **scenario.how)
     result = cutrace.batch("all", paths, folder / "out", name="ddp *", mode="sequential")
     sentences = [*result.sentences, *result.missing]
@@ -216,8 +216,7 @@ def jobs(folder: Path, name: str, seed: int, factor: float) -> list[Path]:
 
 
 def reported(seed: int, factor: float, folder: Path) -> bool:
-    """Whether a sentence says that a set of jobs is slower than another one. Its durations are ``factor`` times as
-    long."""
+    """Whether a sentence says that a set of jobs with durations of ``factor`` is slower than another set."""
     before = jobs(folder, "old", 2 * seed, 1.0)
     after = jobs(folder, "new", 2 * seed + 1, factor)
     result = cutrace.batch("regressions", after, folder / "out", baseline=before, mode="sequential")

@@ -3,9 +3,9 @@
     python benchmarks/profile_time.py --out profile_time.json [--rounds 5] [--budget 300]
 
 Counts the metrics of the set `why` for one, and for all, of twenty launches of a softmax, both tools with flushed
-caches. In each round, ncu runs, then `cutrace profile`, whose first run is recorded, then `cutrace profile --recorded`
-with a capture that `cutrace record` wrote before. Also gives the time of the program alone and under `cutrace record`.
-Needs an NVIDIA GPU, ncu and PyTorch.
+caches. In each round, ncu runs first, then `cutrace profile` with a recorded first run, then `cutrace profile
+--recorded` with an earlier capture of `cutrace record`. Also gives the time of the program alone and under `cutrace
+record`. Needs an NVIDIA GPU, ncu and PyTorch.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Target:
-    """A target: what is measured, the figure, the limit, and ``pass``, ``fail`` or ``not measured``."""
+    """A target: the measured quantity, the figure, the limit, and ``pass``, ``fail`` or ``not measured``."""
 
     what: str
     figure: str
@@ -117,7 +117,7 @@ class Overheads:
         return Spread.of(list(values.values())) if values else None
 
     def added_by_round(self, workload: str, config: str) -> dict[int, float]:
-        """Return the time added to that of the same round without a tool, for the rounds that have both."""
+        """Return the difference to the time of the same round without a tool, for the rounds with both times."""
         python = config in ("torch_profiler", "proton") and (workload, "none_python") in self._times
         baseline = self._times.get((workload, "none_python" if python else "none"), {})
         values = self._times.get((workload, config), {})
@@ -128,14 +128,14 @@ class Overheads:
         return Spread.of(values) if values else None
 
     def ratio(self, workload: str, tool: str, other: str) -> float | None:
-        """Return the added time of a tool, divided by that of another. None if one is missing or the other adds
-        nothing."""
+        """Return the added time of a tool, divided by the added time of another tool. None if one is missing or the
+        other tool adds nothing."""
         a, b = self.added(workload, tool), self.added(workload, other)
         return None if a is None or b is None or b.median <= 0 else a.median / b.median
 
     def verdict(self, workload: str, tool: str, other: str, limit: float) -> str:
-        """Return ``pass`` if the tool adds at most ``limit`` times what the other adds, else ``fail``, ``unclear`` or
-        ``not measured``."""
+        """Return ``pass`` if the tool adds at most ``limit`` times the time of the other tool, else ``fail``,
+        ``unclear`` or ``not measured``."""
         a, b = self.added_by_round(workload, tool), self.added_by_round(workload, other)
         excess = [a[number] - limit * b[number] for number in a if number in b]
         if not excess:
@@ -274,7 +274,8 @@ def together(results: list[dict[str, Any]]) -> dict[str, Any]:
             worst = whole["exit"].setdefault(config, figures)
             for key in ("seconds", "max_rss", "bytes"):
                 if key in figures:
-                    # Other tools are compared with the null collector, so its smallest memory is the strictest.
+                    # Other tools are compared with the null collector, so its smallest memory gives the strictest
+                    # limit.
                     choose = min if config == "null" else max
                     worst[key] = choose(worst[key], figures[key])
     return whole

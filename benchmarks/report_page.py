@@ -1,4 +1,4 @@
-"""Measure the HTML report of a suite: its size, the time to make it, and the time until a browser has opened it.
+"""Measure the HTML report of a suite: its size, the time to make it, and the time to open it in a browser.
 
     python benchmarks/report_page.py [--tests 500] [--page page.html] [--browser /usr/bin/chromium] [--rounds 5]
 

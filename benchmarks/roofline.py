@@ -3,9 +3,9 @@ Compute's, and measured ceilings with documented ones.
 
     python benchmarks/roofline.py --out roofline.json [--no-ncu]
 
-Profiles ``workloads/known_operations.py`` with the metrics of `flops`, and with the peaks that give the ceilings where
-the GPU has them. Prints each point and ceiling. Needs an NVIDIA GPU whose counters may be read, PyTorch, CuPy and,
-without ``--no-ncu``, ncu.
+Profiles ``workloads/known_operations.py`` with the metrics of `flops`, and with the peaks for the ceilings if the GPU
+has them. Prints each point and ceiling. Needs an NVIDIA GPU whose counters may be read, PyTorch, CuPy and, without
+``--no-ncu``, ncu.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ def main() -> None:
 
 
 def point_of(part: str, operations: int, points: Any, theirs: list[tuple[str, dict[str, float]]]) -> dict[str, Any]:
-    """Return the operations of a launch of a known kernel: the known number, that of the roofline, and that of ncu."""
+    """Return the operations of a launch of a known kernel: the known number, the number of the roofline, and the number
+    of ncu."""
     taken = [p for p in points if re.search(part, p.kernel)]
     # The name of a float32 product also contains the part that names the bfloat16 one.
     if part.startswith("gemm"):

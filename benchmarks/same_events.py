@@ -1,11 +1,11 @@
-"""Compare the traces that two versions make of the same captures, as read by Perfetto's engine.
+"""Compare the traces of the same captures by two versions, as read by Perfetto's engine.
 
     python benchmarks/same_events.py --before PYTHON --after PYTHON [--events N] [--out result.json] CAPTURE...
 
 ``PYTHON`` is an interpreter with one of the versions. Slices, their arguments, counters and flows are grouped by track
 and name. Their numbers, times, durations and values are summed up, and each sum that differs is in the result. With
-``--events``, each capture is first tiled to that many rows, as by convert.py. Needs ``trace_processor_shell`` on PATH.
-Exit status 1 when a sum differs.
+``--events N``, each capture is first tiled to N rows, as by convert.py. Needs ``trace_processor_shell`` on PATH. Exit
+status 1 when a sum differs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import options
 from convert import tile
 
 _TRACK = "coalesce(t.name, '')"
-#: The compared sums: the columns of their key, then what is summed up.
+#: The compared sums: the columns of their key, then the summed columns.
 QUERIES = {
     "slices": f"""select {_TRACK}, coalesce(s.name, ''), coalesce(s.category, ''), s.depth,
         count(*), sum(s.ts % 1000000007), sum(s.dur)
@@ -40,7 +40,7 @@ QUERIES = {
     "errors": "select name, value from stats where value <> 0 and severity <> 'info'",
 }
 _CONVERT = "import sys, cutrace; cutrace.convert(sys.argv[1], sys.argv[2], capture=False)"
-#: The most differences of each kind in a result.
+#: The largest number of differences of each kind in a result.
 _SHOWN = 1000
 
 

@@ -1,11 +1,11 @@
-"""Check sampling of hardware counters: whether the bytes add up, how many samples are lost, and the cost.
+"""Check sampling of hardware counters: the sum of the bytes, the number of lost samples, and the cost.
 
     python benchmarks/sampling.py --out sampling.json [--seconds 20] [--intervals 1ms,100us,20us]
 
 A program copies memory for a while, with pauses, and then launches small kernels one by one. For each interval it runs
 under `cutrace record --sample metrics`. The sum of the sampled DRAM bytes is compared with the copied bytes. The time
-of a small launch is compared with one under `cutrace record` alone. Memory and processor time are those of the sampling
-process, from /proc. Needs an NVIDIA GPU whose counters may be read, and PyTorch.
+of a small launch is compared with the time under `cutrace record` alone. Memory and processor time of the sampling
+process come from /proc. Needs an NVIDIA GPU whose counters may be read, and PyTorch.
 """
 
 from __future__ import annotations

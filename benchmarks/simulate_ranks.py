@@ -3,10 +3,10 @@
     python benchmarks/simulate_ranks.py FOLDER --ranks 64 [--copies 16] [--layout 4x2x8]
 
 Each rank repeats two steps of a real training with collectives of several communicators. Durations vary by a percent. A
-rank starts a collective when it gets there, and all ranks of the communicator end it together, so fast ranks wait for
-slow ones, as in NCCL. With a layout of tensor, pipeline and data parallelism, each rank is in a communicator of each
-kind. Without a layout, all ranks share one communicator. Eight ranks share a machine with its own boot, wall clock and
-clock snapshots. Wall clocks are off by about 20 us.
+rank starts a collective on its arrival, and all ranks of the communicator end it together. So fast ranks wait for slow
+ranks, as in NCCL. With a layout of tensor, pipeline and data parallelism, each rank is in a communicator of each kind.
+Without a layout, all ranks share one communicator. Eight ranks share a machine with its own boot, wall clock and clock
+snapshots. Wall clocks are off by about 20 us.
 
 Prints the planted facts as one JSON line: the fields of :class:`Facts` that have a value.
 """
@@ -67,19 +67,20 @@ class Layout:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is planted.
+    """The planted facts.
 
     These dicts are by rank. ``slow`` is the factor of all durations. ``stalled`` is the time (ns) lost before the first
-    collective of each copy. ``lost`` is the share of kernels that are not in the file. ``late`` and ``ended`` are the
+    collective of each copy. ``lost`` is the share of kernels that the file lacks. ``late`` and ``ended`` are the
     numbers of copies that are missing at the start and at the end of the recording. ``restarted`` is the first copy of
     a second recording. ``heavy`` is the factor of the rank's API calls. ``formats`` is the ending of its file.
 
     These are sets of ranks: ``killed`` are killed in the middle, ``duplicates`` have a second file, ``missing`` have no
     file, and ``empty`` have no GPU work.
 
-    ``clocks`` is by machine: how far (ns) its clock is ahead. ``regression`` is the factor of kernels by a part of
-    their mangled name. ``network`` has the first second of a slow network, its length in seconds, and the factor of
-    transfers. With ``uneven``, the last stage of the pipeline makes half of the calls in its tensor groups.
+    ``clocks`` is the time (ns) that the clock of a machine is ahead, by machine. ``regression`` is the factor of
+    kernels by a part of their mangled name. ``network`` has the first second of a slow network, its length in seconds,
+    and the factor of transfers. With ``uneven``, the last stage of the pipeline makes half of the calls in its tensor
+    groups.
     """
 
     slow: dict[int, float] = field(default_factory=dict)
@@ -125,7 +126,7 @@ class Template:
             self.names = trace.strings.take(trace.launches["name"], str).tolist()
             collective = np.array([communicates(name) for name in self.names])
             kernels = trace.table("kernels")
-            # The process that the others waited for.
+            # The process that the others have waited for.
             spent = {
                 process.index: int((own["end"] - own["start"])[collective[own["launch"]]].sum())
                 for process in trace.processes
@@ -267,8 +268,8 @@ class Simulation:
         return ended
 
     def write(self, rank: int, path: Path, copies: range | None = None, life: int = 0) -> None:
-        """Write the capture of a rank. With ``copies``, only these copies, as the recording of a process that was
-        restarted."""
+        """Write the capture of a rank. With ``copies``, write only these copies, as the recording of a restarted
+        process."""
         template, facts = self.template, self.facts
         machine = rank // RANKS_OF_MACHINE
         booted = np.random.default_rng((self.seed, 1, machine))
@@ -336,7 +337,7 @@ class Simulation:
     def _snapshots(self, boot: int, wrong: int, first: int, last: int) -> np.ndarray:
         rows = self.template.clocks[:3].copy()
         away = np.array([first, (first + last) // 2, last], np.uint64)
-        # At the common start, the wall clock is that of the original.
+        # At the common start, the wall clock has the time of the original.
         rows["realtime"] = np.uint64(int(self.template.clocks["realtime"][0]) + wrong) + away
         rows["boottime"] = np.uint64(boot) + away
         return rows

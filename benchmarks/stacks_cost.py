@@ -1,14 +1,14 @@
-"""Measure the cost of capturing a Python stack, by depth and by how much of the stack is already known.
+"""Measure the cost of capturing a Python stack, by depth and by the known part of the stack.
 
     python benchmarks/stacks_cost.py [--depths 5 30 100] [--python PATH]
 
-Builds the collector's walker as a library (tests/support/pystacks.py). Each depth has functions of its own with 40
-lines each, as in a real program. Prints one JSON line with the nanoseconds of a capture, for each depth and these
+Builds the collector's walker as a library (tests/support/pystacks.py). Each depth has separate functions with 40 lines
+each, as in a real program. Prints one JSON line with the nanoseconds of a capture, for each depth and these
 cases:
 
 ``known``         the same known stack each time
 ``known, cold``   the same, after the program has touched 4 MiB of other memory
-``known frames``   a stack whose functions are all known, with another line in the innermost function
+``known frames``   a stack of known functions, with another line in the innermost function
 ``new``           a stack of unknown functions
 
 The smallest of seven rounds counts. For ``known frames`` the median counts, because each capture has another stack.

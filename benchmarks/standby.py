@@ -1,4 +1,4 @@
-"""Measure the cost of a process on standby, compared with one without cutrace, before and after ten attachments.
+"""Measure the cost of a process on standby, compared with a process without cutrace, before and after ten attachments.
 
     python benchmarks/standby.py --out standby.json [--processes 3] [--rounds 6] [--quick]
 

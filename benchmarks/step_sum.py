@@ -6,11 +6,11 @@ A loop trains a small transformer in PyTorch, with a GPU for each rank, under `c
 default,environment`. It times each step with its own clock. For each step, the parts of `step_trace` have to add up to
 its wall clock exactly, and the wall clock has to be within 1 % of the time that the loop measured.
 
-In two variants each step also sleeps, or copies while nothing computes. The parts `host` and `copies` must have at
-least the added time. They may exceed the sum of the added time and the same part of the plain variant by 10 % and 100
-us a step. The variant `async` does not synchronise in its steps: the sum of their wall clocks has to be within 1 % of
-the time of the loop on the host. The energy of the steps is given with that of NVML's counter. Needs an NVIDIA GPU for
-each rank, and PyTorch. Exit status 1 when a condition does not hold.
+In two variants each step also sleeps, or copies during a pause of the computation. The parts `host` and `copies` must
+have at least the added time. The upper limit is the sum of the added time and the same part of the plain variant, plus
+10 % and 100 us a step. The variant `async` does not synchronise in its steps: the sum of their wall clocks has to be
+within 1 % of the time of the loop on the host. The result also has the energy of the steps, and the energy of NVML's
+counter. Needs an NVIDIA GPU for each rank, and PyTorch. Exit status 1 when a condition does not hold.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import cutrace
 from cutrace.analysis.statistics.steps import PARTS
 
 VARIANTS = ("plain", "sleep", "copy", "async")
-#: The part that has the time that a variant adds.
+#: The part with the added time of a variant.
 GROWS = {"sleep": "host", "copy": "copies"}
 MOST_ERROR = 0.01
 MOST_GROWTH = 1.10
@@ -42,7 +42,7 @@ MOST_MORE_NS = 100_000
 
 
 def record(folder: Path, variant: str, steps: int, ranks: int) -> tuple[Path, list[dict[str, Any]]]:
-    """Record the loop. Returns the capture and what each rank measured."""
+    """Record the loop. Returns the capture and the measurements of each rank."""
     capture = folder / f"{variant}.bin"
     program = [str(Path(__file__).parent / "workloads" / "steps.py"), variant, str(steps)]
     python = [sys.executable]
@@ -59,7 +59,7 @@ def record(folder: Path, variant: str, steps: int, ranks: int) -> tuple[Path, li
 
 
 def compare(capture: Path, measured: dict[str, Any], variant: str) -> dict[str, Any]:
-    """Compare what the reports say about the steps of one rank with what the rank measured."""
+    """Compare the reports on the steps of one rank with the measurements of the rank."""
     with cutrace.load(capture) as trace:
         (process,) = [p for p in trace.processes if p.pid == measured["pid"]]
         told = f"{process.name} ({process.pid})"
@@ -109,7 +109,7 @@ def faults(run: dict[str, Any], plain: dict[str, Any]) -> list[str]:
     if name in GROWS:
         part = GROWS[name]
         least = run["added_ns"]
-        # The time of copies that is measured by events includes the start of the copy.
+        # The measured time of a copy includes the start of the copy, because events measure it.
         if run["parts_ns"][part] < least * (2 - MOST_GROWTH):
             found.append(f"{name}: {part} is {run['parts_ns'][part]} ns, although {least} ns were added")
         most = (least + plain["parts_ns"][part]) * MOST_GROWTH + MOST_MORE_NS * run["steps"]

@@ -1,6 +1,6 @@
-"""Measure what a killed update of golden files loses. Updates on the fake GPU are killed at random moments.
+"""Measure the losses of a killed update of golden files. Updates on the fake GPU are killed at random moments.
 
-Each update is of 200 tests, serial or with workers of pytest-xdist. A hook logs each finished test in the process that
+Each update has 200 tests, serial or with workers of pytest-xdist. A hook logs each finished test in the process that
 ran it. When the log has a random number of tests, SIGKILL ends the whole process group. The next update runs one other
 test, applies the journal and writes the golden file. A test is lost if it is in the log, but the golden file lacks it
 or has another count. No test may be lost. Prints one JSON object. Needs a C++ compiler and the CUDA and CUPTI headers.

@@ -5,7 +5,7 @@
 Tiles a capture (or imports and tiles a file of another tool) to that many rows as benchmarks/convert.py does. Each
 round runs ``cutrace view`` in a fresh process on one core. Times are as in benchmarks/stats.py; ``lowest_seconds`` and
 ``lowest_user_seconds`` are the lowest of the rounds. ``folded`` has the same figures for ``cutrace convert`` to
-collapsed stacks. ``totals_equal`` says whether the GPU time of all stacks is exactly the sum of the report
+collapsed stacks. ``totals_equal`` is true if the GPU time of all stacks is exactly the sum of the report
 ``cuda_gpu_sum``.
 
 The targets are less than 5 s and a page of less than 5 MB. Prints one JSON line; ``--out`` adds it to the results in a
@@ -31,7 +31,7 @@ SECONDS, PAGE_BYTES = 5.0, 5_000_000
 
 
 def measured(arguments: list[str], folder: Path, rounds: int) -> dict[str, Any]:
-    """Run a verb once without counting, and then once in each round."""
+    """Run a verb once as a warm-up, and then once in each round."""
     results = [run(arguments, folder, cores=1) for _ in range(rounds + 1)][1:]
     figures = {key: round(float(np.median([r[key] for r in results])), 3) for key in results[0]}
     figures["peak_rss_mib"] = round(max(r["peak_rss_mib"] for r in results), 1)

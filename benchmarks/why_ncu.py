@@ -4,8 +4,8 @@
 
 Runs ``workloads/twenty_kernels.py`` under `cutrace profile --nvtx step2` and under ncu with its rules, both with
 flushed caches, unless the capture and ncu's details are given. For each launch it compares the limiter with the result
-of ncu's rule SOLBottleneck. Both are written with the values of the launch, which tests/extras/hardware/test_rules.py
-uses. Needs an NVIDIA GPU, ncu, PyTorch and Triton, or the two files.
+of ncu's rule SOLBottleneck. The output has both, and the values of the launch for tests/extras/hardware/test_rules.py.
+Needs an NVIDIA GPU, ncu, PyTorch and Triton, or the two files.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@
 
 namespace {
 
-constexpr std::size_t kSlots = 60'000;  // a minute, by milliseconds
+constexpr std::size_t kSlots = 60'000;  // one entry per millisecond of a minute
 
 struct Series {
   std::atomic<std::uint64_t> begun{0}, done{0};
@@ -130,7 +130,7 @@ int launch_one() {
 
 extern "C" {
 
-// A forked child counts in a file of its own.
+// A forked child counts in a separate file.
 __attribute__((constructor)) void work_forks() {
   pthread_atfork(nullptr, nullptr, [] { mapped.store(nullptr); });
 }

@@ -1,4 +1,4 @@
-// Kernels with a known hot line and a known reason why warps wait there. pc_sampling.py looks for both in samples.
+// Kernels with a known hot line and a known stall reason there. pc_sampling.py looks for both in samples.
 //
 //     hot_loops loads|chain|barrier|small LAUNCHES
 //
@@ -11,7 +11,7 @@
 #include <numeric>
 #include <vector>
 
-constexpr int kEntries = 1 << 24, kStride = 4'800'011;  // no divisor in common: one ring through 64 MiB
+constexpr int kEntries = 1 << 24, kStride = 4'800'011;  // coprime, so the loads form one ring through 64 MiB
 
 __global__ void loads(const int* next, int steps, int* out) {
   int at = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) * 977 % kEntries);

@@ -22,7 +22,8 @@
 
 namespace {
 
-// Types that CUPTI added after 13.0, so that the file builds with headers of 13.0. The first field of each is its size.
+// Types that CUPTI added after 13.0, declared here so that the file builds with headers of 13.0. The first field of each is its
+// size.
 struct FieldSelection {  // CUpti_ActivityFieldSelection
   std::size_t size = sizeof(FieldSelection);
   std::size_t count = 0;
@@ -161,7 +162,7 @@ std::uint64_t now() {
   return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-// The data of a call that a tool would keep if it recorded the call itself.
+// The data that a tool would keep to record the call without CUPTI.
 struct Row {
   std::uint64_t start, end;
   std::uint32_t correlation, call;
@@ -288,7 +289,7 @@ void do_step(const std::string& word) {
     each_call(step, domain, wanted, [&](std::uint32_t id) { return t.cupti.enable_call(domain, id, on); });
   };
   if (word == "subscribe" || word == "subscribe_v2") return subscribe(step, word == "subscribe_v2");
-  if (word == "buffers") {  // with or without a subscriber; cuptiSubscribe_v2() has registered its own buffers
+  if (word == "buffers") {  // with or without a subscriber; cuptiSubscribe_v2() has already registered buffers
     std::size_t none = 0, size = sizeof none;  // as the collector does
     check(step, t.cupti.ActivitySetAttribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_PRE_ALLOCATE_VALUE, &size, &none));
     return check(step, t.cupti.ActivityRegisterCallbacks(request, complete));

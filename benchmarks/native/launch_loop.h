@@ -1,7 +1,7 @@
 // Launches empty kernels as fast as possible on one thread or several. This workload shows a tool's cost per launch.
 //
-// It is a library, so that the same native loop runs in a program of its own (launch_main.cpp) and inside Python under
-// a Python profiler.
+// It is a library, so that the same native loop runs in a native program (launch_main.cpp) and inside Python under a Python
+// profiler.
 #pragma once
 
 #include <cstdint>

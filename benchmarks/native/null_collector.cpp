@@ -1,12 +1,12 @@
 // The null collector: a CUDA injection library that makes CUPTI record and discards every buffer unread.
 //
-// The time that a program loses under it is the cost of CUPTI itself, and the minimum for any tool that records the
-// same. It enables the same activity kinds and the same API calls as the collector, with the collector's own code.
+// The time that a program loses under it is the cost of CUPTI itself, and the minimum for any tool with the same records. It
+// enables the same activity kinds and the same API calls as the collector, with the collector's code.
 //
 //   CUDA_INJECTION64_PATH=libcutrace_null.so CUTRACE_OPTIONS='directory=/tmp;kinds=kernel,api;api=launch' program
 //
-// CUTRACE_OPTIONS is the collector's options string; only kinds, api, graph, cupti and buffer_size have an effect.
-// CUTRACE_NULL is a comma-separated list of single changes, to find out what each costs:
+// CUTRACE_OPTIONS is the collector's options string; only kinds, api, graph, cupti and buffer_size have an effect. CUTRACE_NULL
+// is a comma-separated list of single changes, to find out the cost of each:
 //   zeroed    tell CUPTI that buffers come zeroed (the collector does)
 //   clock     record times on BOOTTIME (the collector does)
 //   threads   record system thread ids (the collector does)

@@ -3,9 +3,9 @@
     torchrun --nproc-per-node 2 collective_calls.py
 
 Each phase is an NVTX range with its name. In a phase of one collective, the ranks make the same call again and again,
-and CUDA events time all calls together. Other phases train: DDP with the group of all ranks, DDP with a group of its
-own, and FSDP with a mesh of all ranks. Each rank prints a line of JSON: its rank, and for each phase the collectives
-with their calls, bytes as NCCL counts them, and seconds if they were timed.
+and CUDA events time all calls together. Other phases train: DDP with the group of all ranks, DDP with a separate group,
+and FSDP with a mesh of all ranks. Each rank prints a line of JSON: its rank, and for each phase the collectives with
+their calls, bytes as NCCL counts them, and seconds if they were timed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The kernels are a copy, a reduction, matrix products in float32 and bfloat16, a kernel with divergent threads, one with
 bank conflicts in shared memory, one that reads with a stride, and one of Triton. ``--launches N`` launches the copy N
-times more and prints the time of these launches (ms) without the slowest, which may have been profiled.
+times more. It prints the time of these launches (ms) without the slowest one, which may have been profiled.
 """
 
 from __future__ import annotations

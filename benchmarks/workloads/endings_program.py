@@ -1,7 +1,7 @@
 """The programs that endings.py records, each with a different ending: ``endings_program.py NAME``.
 
-ENDINGS_LIBRARY is the library of native/endings_work.cpp, which counts its calls. ENDINGS_FOLDER is for the program's
-own files. Python's multiprocessing imports this module again, so importing it must have no effect.
+ENDINGS_LIBRARY is the library of native/endings_work.cpp, which counts its calls. ENDINGS_FOLDER is a folder for files
+of the program. Python's multiprocessing imports this module again, so importing it must have no effect.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def fork_after_cuda_without_handlers() -> None:
 
 
 def fork_uses_cuda() -> None:
-    """Use CUDA in a forked child, which CUDA forbids: the launch fails, and the child continues."""
+    """Use CUDA in a forked child. CUDA forbids this, so the launch fails, and the child continues."""
 
     def child() -> None:
         work().work_launch(100)
@@ -206,7 +206,7 @@ def spawn() -> None:
 def _ranges(count: int) -> None:
     work().work_role(b"worker")
     work().work_ranges(count)
-    time.sleep(0.02)  # so that all workers get some
+    time.sleep(0.02)  # enough calls, so that all workers get some
 
 
 def _use_cuda() -> None:

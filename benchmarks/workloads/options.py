@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-#: As the default of an option, says that the option must be given.
+#: The default of a required option.
 REQUIRED = object()
 
 

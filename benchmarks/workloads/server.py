@@ -1,6 +1,6 @@
 """A process that has imported PyTorch and forks one child for each measurement.
 
-CUDA is new in each child, since this process never initialises it; only the imports are shared. Reads JSON requests,
+Each child initialises CUDA, because this process never does. The children share only the imports. Reads JSON requests,
 one on each line (``tool``, ``settings``, ``workloads``, ``scale``, ``stop``, ``library``, ``launches``, ``warm_up``,
 ``threads``). Answers with the child's JSON lines, and a last one with its exit status.
 """
@@ -51,7 +51,7 @@ def measure(request: dict[str, Any]) -> None:
         }
     )
     if request["tool"] in ("torch_profiler", "proton"):
-        # This skips the exit handlers of the tools, which would write everything that was collected.
+        # Skips the exit handlers of the tools, because they would write the collected data.
         os._exit(0)
 
 
@@ -62,7 +62,7 @@ def versions() -> dict[str, str]:
 
 
 def preload() -> None:
-    """Import the children's modules without initialising CUDA, which a fork does not survive."""
+    """Import the children's modules without initialising CUDA, because CUDA does not work after a fork."""
     # Optimizers import torch._dynamo in their first step.
     for module in ("torch._dynamo", "torch.profiler", "triton.profiler", "cutrace"):
         importlib.import_module(module)

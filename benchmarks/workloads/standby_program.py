@@ -3,7 +3,7 @@ operation.
 
     python standby_program.py LIBRARY SCALE
 
-The operation of ``launches`` is a launch of an empty kernel by the library (native/launch_loop.cu). That of
+The operation of ``launches`` is a launch of an empty kernel by the library (native/launch_loop.cu). The operation of
 ``torch_loop`` is one small kernel of PyTorch. The program is the same for every tool that is loaded into it.
 """
 

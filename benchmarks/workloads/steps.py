@@ -4,8 +4,8 @@
     torchrun --nproc-per-node 2 steps.py VARIANT STEPS
 
 Each step is an NVTX range, `step 0` and so on, between two synchronisations. The variant `async` has no
-synchronisations. Other variants add something whose time the program knows: `sleep` waits on the host in each step, and
-`copy` copies to the GPU while nothing computes. Prints a line of JSON for each process: its id, the times (ns) of its
+synchronisations. Other variants add work with a known time: `sleep` waits on the host in each step, and `copy` copies
+to the GPU during a pause of the computation. Prints a line of JSON for each process: its id, the times (ns) of its
 steps by its own clock, and the time that was added to each, by the same clock or by CUDA events.
 """
 
@@ -47,7 +47,7 @@ class Training:
 
 
 class Added:
-    """What a variant adds to each step."""
+    """The additional work of a variant in each step."""
 
     def __init__(self, variant: str, device: torch.device) -> None:
         self.variant = variant

@@ -13,7 +13,7 @@ import torch
 
 
 def start(tool: str, settings: dict[str, Any], folder: Path) -> Callable[[], int]:
-    """Start a tool in this process, which has not called CUDA yet.
+    """Start a tool in this process, before its first call of CUDA.
 
     Returns a function that ends the collection and returns the number of recorded kernels. With some tools this takes
     long, so a process that needs only the times does not call it.

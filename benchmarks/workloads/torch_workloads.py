@@ -142,7 +142,7 @@ def graph_capture(scale: float) -> Timing:
             graph.capture_end()
         return graph
 
-    kept = capture()  # the pool lives as long as one of its graphs
+    kept = capture()  # keep one graph, because the pool ends with its last graph
 
     def run(captures: int) -> None:
         for _ in range(captures):

@@ -4,7 +4,7 @@
 
 MODE is eager, graph (captured by torch.cuda.graph), blocks (each block compiled with mode="reduce-overhead") or whole
 (the model compiled with this mode). The measured steps are inside the NVTX range "measured". With ``--ranges`` the
-program itself puts NVTX ranges around its modules; else `cutrace record --annotate` does.
+program puts NVTX ranges around its modules. Otherwise `cutrace record --annotate` does this.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Transformer(nn.Module):
 
 def put_ranges(model: nn.Module, inside: bool) -> None:
     """Put NVTX ranges around the calls of modules, with the names that `--annotate` gives them. Without ``inside``,
-    only the model and its layers get ranges, because ranges in a compiled layer would change what is compiled."""
+    only the model and its layers get ranges, because ranges in a compiled layer would change the compiled code."""
     for path, module in model.named_modules():
         name = path.removeprefix(_parent(model, path)).removeprefix(".") or type(model).__name__
         if inside or path.count(".") < 2:
