@@ -1,6 +1,6 @@
 """Write a C++ header with the names of all API calls by callback id, from CUPTI's own headers.
 
-``callback_names.py OUTPUT FOLDER...``: the folders are those that the compiler is given for CUPTI.
+``callback_names.py OUTPUT FOLDER...``: the folders are the compiler's include folders for CUPTI.
 """
 
 import re

@@ -18,8 +18,8 @@
 
 class CaptureReader {
  public:
-  // `torn` allows the file to end inside a block, like that of a killed process, and to begin with another block than the
-  // process block, like on a full disk.
+  // `torn` allows a file that ends inside a block, as after a kill, and a file that starts with another block than the process
+  // block, as on a full disk.
   explicit CaptureReader(const std::string& path, bool torn = false) : torn_(torn) {
     std::ifstream file(path, std::ios::binary);
     CHECK(file.good());
@@ -69,7 +69,7 @@ class CaptureReader {
     return false;
   }
 
-  std::uint32_t first_block = 0, next_block = 0;  // numbers of the first block and of the next one
+  std::uint32_t first_block = 0, next_block = 0;  // numbers of the first block and of the next block
   std::uint32_t pid = 0;
   std::uint64_t instance = 0;
   std::vector<std::string> processes;

@@ -1,4 +1,4 @@
-// A test is a function. A test program runs the test that its first argument names.
+// A test is a function. The first argument of a test program names the test to run.
 #pragma once
 
 #include <cstdio>
@@ -62,7 +62,7 @@ inline int main(int argc, char** argv) {
   static void test_##name();                                 \
   static const check::Register reg_##name(#name, test_##name); \
   static void test_##name()
-// A test in which threads of the program work at once: ThreadSanitizer runs only these.
+// A test with concurrent threads of the program. ThreadSanitizer runs only these tests.
 #define TEST_OF_THREADS(name) TEST(name)
 
 #define CHECK(condition) \

@@ -1,4 +1,4 @@
-// The collector as a library opened by path, like in a program, and a folder for its captures.
+// The collector as a library opened by path, as in a program, and a folder for its captures.
 #pragma once
 
 #include <dlfcn.h>
@@ -37,7 +37,7 @@ struct Collector {
     function = reinterpret_cast<Function>(dlsym(library, name));
     CHECK(function != nullptr);
   }
-  // Starts, then does what the driver does at the program's first CUDA call: cuInit() and a context.
+  // Starts a recording. Then simulates the program's first CUDA call: cuInit() and a context.
   void begin(const std::string& options) {
     if (start((options + ";cupti=" + fake_path()).c_str()) != 0) check::failed(__FILE__, __LINE__, last_error());
     CHECK_EQUAL(inject(), 1);
@@ -68,7 +68,7 @@ struct Collector {
 
 inline void sleep_ms(int time) { std::this_thread::sleep_for(std::chrono::milliseconds(time)); }
 
-// An activity record, and one that the fake CUPTI delivers to the collector.
+// An activity record for use here, and a record that the fake CUPTI delivers to the collector.
 template <typename Record>
 Record make(CUpti_ActivityKind kind) {
   Record record{};

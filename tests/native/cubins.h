@@ -1,4 +1,4 @@
-// Cubins for tests: those of tests/data/cubins, and made ones.
+// Cubins for tests: the files of tests/data/cubins, and generated ones.
 #pragma once
 
 #include <elf.h>
@@ -22,7 +22,7 @@ inline std::string cubin_file(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The place of a section's first byte.
+// The offset of a section's first byte.
 inline std::size_t section_at(const std::string& file, const std::string& name) {
   Elf64_Ehdr header;
   std::memcpy(&header, file.data(), sizeof header);

@@ -1,4 +1,4 @@
-// A program that is recorded and ends in the way its first argument names (see test_endings.cpp).
+// A recorded program. Its first argument names the way in which it ends (see test_endings.cpp).
 #include <fcntl.h>
 #include <nvtx3/nvToolsExt.h>
 #include <pthread.h>
@@ -19,12 +19,12 @@
 
 // LeakSanitizer reports memory of forked children that only the parent's threads refer to.
 extern "C" int __lsan_is_turned_off() { return 1; }
-// ThreadSanitizer lets other threads go on for this time when a process ends, of which some tests start twenty.
+// ThreadSanitizer lets other threads continue for this time at the end of a process, and some tests start twenty processes.
 extern "C" const char* __tsan_default_options() { return "atexit_sleep_ms=100"; }
 
 namespace {
 
-// What the driver does at cuInit() of a program that runs under CUDA_INJECTION64_PATH.
+// The driver's actions at cuInit() of a program that runs under CUDA_INJECTION64_PATH.
 void initialize_cuda() {
   static Collector* collector = new Collector;
   CHECK_EQUAL(collector->inject(), 1);
@@ -51,7 +51,7 @@ int wait_for(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-// Its stderr is a pipe that nobody reads.
+// The stderr of the process is a pipe without a reader.
 int write_to_nobody() {
   int out[2];
   CHECK(pipe(out) == 0);
@@ -134,7 +134,7 @@ int main(int argc, char** argv) {
   }
   if (how == "segfault") {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    std::signal(SIGSEGV, SIG_DFL);  // sanitizers would catch it
+    std::signal(SIGSEGV, SIG_DFL);  // sanitizers would catch the signal
     raise(SIGSEGV);
   }
   if (how == "abort") {
@@ -151,7 +151,7 @@ int main(int argc, char** argv) {
     fake_set_flush_delay(3'600'000);
     std::exit(0);
   }
-  if (how == "fork") {  // the child goes on normally and ends by itself
+  if (how == "fork") {  // the child continues normally and ends by itself
     const pid_t child = fork();
     launch(child == 0 ? 500 : 1000);
     nvtxRangePushA(child == 0 ? "child" : "parent");

@@ -26,7 +26,7 @@ std::uint64_t& memory() {
 
 }  // namespace
 
-// FAKE_CHECKPOINT=save or restore makes that fail.
+// FAKE_CHECKPOINT=save makes saving fail, FAKE_CHECKPOINT=restore restoring.
 EXPORT int cuptiCheckpointSave(Handle* handle) {
   const char* const fails = std::getenv("FAKE_CHECKPOINT");
   if (fails != nullptr && *fails == 's') return kOutOfMemory;

@@ -1,4 +1,5 @@
-// Newer headers declare these with types that older ones lack. They are defined below with the types of cupti_library.h.
+// Newer headers declare these functions with types that older headers lack. They are defined below with the types of
+// cupti_library.h.
 #define cuptiSubscribe_v2 declared_Subscribe_v2
 #define cuptiActivityRegisterCallbacks_v2 declared_ActivityRegisterCallbacks_v2
 #define cuptiActivityEnable_v2 declared_ActivityEnable_v2
@@ -54,17 +55,17 @@ struct Producer {
   std::uint8_t* buffer = nullptr;
   std::size_t size = 0, used = 0;
   bool held = false;  // only a forced flush delivers the buffer
-  unsigned calls = 0;  // recorded calls that have not ended, which have the same effect
+  unsigned calls = 0;  // number of recorded calls that have not ended; they have the same effect
 };
 
 struct Graph {
   struct Node {
     const char* kernel = nullptr;  // null for a fill
     std::uint32_t inner = 0;       // a child graph or a body
-    std::uintptr_t function = 0;   // instead of `kernel`: of a module
+    std::uintptr_t function = 0;   // a function of a module, in place of `kernel`
   };
   std::vector<Node> nodes;
-  // Of an executable graph: the indices of the nodes that run, in their order.
+  // For an executable graph: the indices of the nodes that run, in their order.
   std::vector<std::uint32_t> running;
 };
 
@@ -77,7 +78,8 @@ struct Fake {
   std::map<std::string, int, std::less<>> failures;  // by function, without "cupti"
   std::atomic<unsigned> callback_delay{0};
   std::atomic<bool> reenter{false}, names_expire{false};
-  std::multimap<const std::uint8_t*, std::unique_ptr<std::string>> names;  // under mutex: by the buffer that refers to them
+  // under mutex; the key is the buffer that refers to the names
+  std::multimap<const std::uint8_t*, std::unique_ptr<std::string>> names;
   std::atomic<unsigned> flush_delay{0}, enabling_delay{0}, subscribing_delay{0};
   std::atomic<bool> late{false};
   std::atomic<std::uint32_t> existing_context{0};
@@ -94,35 +96,36 @@ struct Fake {
   std::atomic<bool> enabled_in_context{false};
   std::atomic<bool> cuda_in_use{false};
   std::atomic<bool> can_share{false}, sharing{false};
-  std::atomic<CUpti_SubscriberHandle> latest{nullptr};  // of several subscribers
+  std::atomic<CUpti_SubscriberHandle> latest{nullptr};  // the latest of several subscribers
   std::atomic<void (*)(std::uint8_t**, std::size_t*, std::size_t*, void*)> shared_request{nullptr};
   std::atomic<void (*)(std::uint8_t*, std::size_t, std::size_t, void*)> shared_complete{nullptr};
   std::atomic<std::uint64_t> dropped{0}, dropped_at_unsubscribe{0}, refused{0};
   std::atomic<std::uint32_t> correlation{0};
-  // Held shared by a call that takes its number and learns whether it is recorded, alone by a change of what is recorded: a call
-  // with a greater number sees the change.
+  // A call holds this lock shared while it takes its number and checks whether it is recorded. A change of the recorded kinds
+  // holds it alone, so a call with a greater number sees the change.
   std::shared_mutex numbering;
   std::atomic<unsigned> subscribers{0}, subscription_attempts{0}, subscriptions{0}, finalized{0}, flushes{0}, told{0}, stale_calls{0};
   std::atomic<void (*)(bool)> on_flush{nullptr};
   std::atomic<void (*)(int)> on_dump{nullptr};
   std::mutex graphs_mutex;
-  std::map<std::uint32_t, Graph> graphs;  // under graphs_mutex, like all below
+  std::map<std::uint32_t, Graph> graphs;  // under graphs_mutex, like all members below
   std::set<std::string> graph_names;
   std::uint32_t last_graph = 0;
-  std::atomic<bool> loads_cubins{false};  // the program tells of its modules itself
+  std::atomic<bool> loads_cubins{false};  // the program reports its modules itself
   std::mutex functions_mutex;
-  std::map<std::uintptr_t, std::unique_ptr<std::string>> functions;  // under functions_mutex: of loaded modules, by handle
-  std::map<std::uintptr_t, std::string> first_names;  // under functions_mutex: what CUPTI calls a handle
+  // under functions_mutex: functions of loaded modules, by handle
+  std::map<std::uintptr_t, std::unique_ptr<std::string>> functions;
+  std::map<std::uintptr_t, std::string> first_names;  // under functions_mutex: CUPTI's name of each handle
 };
 
 thread_local bool in_a_name = false;
-thread_local std::uint32_t open_correlation = 0;  // of the call that the thread is in
+thread_local std::uint32_t open_correlation = 0;  // correlation id of the thread's current call
 
 Fake& fake() {
   static auto* f = [] {
     auto* made = new Fake;
     if (const char* version = std::getenv("FAKE_CUPTI_VERSION")) made->version = static_cast<std::uint32_t>(std::atoi(version));
-    // FAKE_CUPTI_FAILURES=RangeProfilerStart:35,... is fake_fail() for programs.
+    // For programs, FAKE_CUPTI_FAILURES=RangeProfilerStart:35,... replaces fake_fail().
     const char* given = std::getenv("FAKE_CUPTI_FAILURES");
     for (std::string_view left = given != nullptr ? given : ""; !left.empty();) {
       const std::string one(left.substr(0, left.find(',')));
@@ -140,7 +143,8 @@ Producer& this_producer() {
   if (producer == nullptr) {
     const std::lock_guard lock(fake().mutex);
     auto& all = fake().producers;
-    // Buffers of ended threads are reused. None is freed, because destructors of statics launch after those of the thread.
+    // Buffers of ended threads are reused and never freed, because destructors of static objects launch after the destructors of
+    // the thread.
     const auto unused = std::find_if(all.begin(), all.end(), [](const auto& one) { return one.use_count() == 1; });
     producer = unused != all.end() ? *unused : all.emplace_back(std::make_shared<Producer>());
   }
@@ -207,7 +211,7 @@ bool enabled(const void* record) {
   return fake().calls[kind == CUPTI_ACTIVITY_KIND_RUNTIME ? 2 : 1][api.cbid].load();
 }
 
-// The kind of an API domain sets all its calls; single calls can be set after it.
+// The kind of an API domain sets all its calls. Single calls can be set afterwards.
 void set_kind(CUpti_ActivityKind kind, bool on) {
   const std::lock_guard numbering(fake().numbering);
   fake().kinds[static_cast<std::size_t>(kind)] = on;
@@ -250,7 +254,7 @@ void deliver(const Full& full) {
 void let_name_expire(std::uint8_t* record, const std::uint8_t* buffer) {
   CUpti_ActivityKind kind;
   std::memcpy(&kind, record, sizeof kind);
-  if (kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) return;  // a shorter record, at the end of its buffer perhaps
+  if (kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) return;  // a shorter record, perhaps at the end of its buffer
   CUpti_ActivityKernel9 kernel;
   std::memcpy(&kernel, record, sizeof kernel);
   if (kernel.name == nullptr) return;
@@ -261,7 +265,7 @@ void let_name_expire(std::uint8_t* record, const std::uint8_t* buffer) {
   fake().names.emplace(buffer, std::move(name));
 }
 
-// Overwritten before it is freed, so that a late access is visible without a sanitizer.
+// Overwrite the memory before freeing it, so that a late access is visible without a sanitizer.
 void expire_names(const std::uint8_t* buffer) {
   const std::lock_guard lock(fake().mutex);
   const auto [first, last] = fake().names.equal_range(buffer);
@@ -318,7 +322,7 @@ bool serves(CUpti_SubscriberHandle subscriber) {
   return known;
 }
 
-// As CUPTI 13.0: when CUDA is in use, calls are recorded by their ids only while one of them was enabled before.
+// Like CUPTI 13.0. When CUDA is in use, calls are recorded by their ids only if one of them was enabled before.
 void set_call(int domain, CUpti_CallbackId id, bool on) {
   const std::lock_guard numbering(fake().numbering);
   auto& calls = fake().calls[static_cast<std::size_t>(domain)];
@@ -337,7 +341,7 @@ void tell(CUpti_CallbackDomain domain, std::uint32_t id, const void* data = null
 
 std::uint64_t node_id(std::uint32_t graph, std::size_t index) { return (std::uint64_t{graph} << 32) + index; }
 
-// A handle is the id, plus one because a handle is not null.
+// A handle is the id plus one, because a handle is not null.
 void tell_graph(CUpti_CallbackId id, std::uint64_t node, std::uint64_t original = 0, bool is_copy = false) {
   CUpti_GraphData graph{};
   graph.node = reinterpret_cast<CUgraphNode>(node + 1);
@@ -361,7 +365,7 @@ std::uint64_t add_node(std::uint32_t graph, Graph::Node node) {
   return id;
 }
 
-// Inner graphs are copied before the node that has them.
+// Inner graphs are copied before the node that contains them.
 std::uint32_t copy_graph(std::uint32_t from) {
   const std::uint32_t to = fake_graph();
   std::vector<Graph::Node> nodes;
@@ -376,7 +380,7 @@ std::uint32_t copy_graph(std::uint32_t from) {
   return to;
 }
 
-// What CUPTI's record of a kernel calls this function. From 13.0 to 13.3 CUPTI keeps the name that a handle had first.
+// The name of this function in CUPTI's record of a kernel. CUPTI 13.0 to 13.3 keep the first name of a handle.
 const char* recorded_name(std::uintptr_t function) {
   Fake& f = fake();
   const std::lock_guard lock(f.functions_mutex);
@@ -388,7 +392,7 @@ const char* recorded_name(std::uintptr_t function) {
   return f.graph_names.insert(mixes_up ? first : *loaded->second).first->c_str();
 }
 
-// The callback of a driver call, at its beginning (`result` null) or at its end.
+// The callback of a driver call, at its start (`result` null) or at its end.
 void tell_call(CUpti_CallbackId id, const void* parameters, std::uint32_t correlation, const char* symbol, const int* result) {
   CUpti_CallbackData data{};
   data.callbackSite = result == nullptr ? CUPTI_API_ENTER : CUPTI_API_EXIT;
@@ -444,11 +448,11 @@ EXPORT void fake_reenter(bool on) { fake().reenter = on; }
 EXPORT void fake_names_expire(bool on) { fake().names_expire = on; }
 EXPORT std::uint32_t fake_next_correlation() { return fake().correlation.fetch_add(1) + 1; }
 EXPORT void fake_create_context() {
-  tell(CUPTI_CB_DOMAIN_DRIVER_API, kFakeRetainContext);  // its beginning
+  tell(CUPTI_CB_DOMAIN_DRIVER_API, kFakeRetainContext);  // the start of the call
   fake_context(1, true);
   fake().cuda_in_use = true;
   fake().enabled_in_context = fake().kinds[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL].load();
-  tell(CUPTI_CB_DOMAIN_DRIVER_API, kFakeRetainContext);  // and its end
+  tell(CUPTI_CB_DOMAIN_DRIVER_API, kFakeRetainContext);  // the end of the call
 }
 EXPORT void fake_have_context(std::uint32_t id) { fake().existing_context = id; }
 EXPORT void fake_load_module() { tell(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED); }
@@ -553,12 +557,12 @@ EXPORT std::uint32_t fake_graph_add_conditional(std::uint32_t graph) {
 EXPORT std::uint32_t fake_graph_clone(std::uint32_t graph) { return copy_graph(graph); }
 EXPORT std::uint32_t fake_graph_instantiate(std::uint32_t graph) {
   const std::uint32_t exec = copy_graph(graph);
-  fake_graph();  // the driver has a second one
+  fake_graph();  // the driver reports a second node
   bool fills = false;
   {
     const std::lock_guard lock(fake().graphs_mutex);
     Graph& whole = fake().graphs[exec];
-    // Inner nodes follow at the end, those of the first node first.
+    // Inner nodes follow at the end, first the inner nodes of the first node.
     for (std::size_t i = 0; i < whole.nodes.size(); ++i) {
       const std::uint32_t inner = whole.nodes[i].inner;
       if (inner == 0) whole.running.push_back(static_cast<std::uint32_t>(i));
@@ -714,7 +718,7 @@ EXPORT std::uintptr_t fake_node_function(std::uintptr_t node) {
 EXPORT std::uint32_t fake_launch_function(std::uintptr_t function) {
   const std::uint32_t correlation = fake_next_correlation();
   const char* const symbol = fake_function_name(function);
-  // A call has a record if the kind is enabled when it begins.
+  // A call has a record if the kind is enabled at its start.
   const std::atomic<bool>& kind = fake().kinds[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL];
   const bool before = kind.load();
   tell_call(kFakeDriverLaunch, nullptr, correlation, symbol, nullptr);
@@ -831,8 +835,8 @@ EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_Callback
   *handle = reinterpret_cast<CUpti_SubscriberHandle>(&fake());
   return CUPTI_SUCCESS;
 }
-// Several subscribers, since 13.2: the first one decides whether there can be more, and each call names one of them. Tests
-// are the other subscribers; only the last one is called back.
+// Several subscribers, since 13.2. The first one decides whether there can be more, and each call names one of them. Tests are
+// the other subscribers. Only the last subscriber is called back.
 EXPORT CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, void* user_data,
                                      cutrace::shared::SubscriberParams* params) {
   FAIL_IF_TOLD(Subscribe_v2);
@@ -901,7 +905,7 @@ EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
   FAIL_IF_TOLD(ActivityEnable);
   REFUSE_IF_SHARED();
   if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) take_time(fake().enabling_delay);
-  // As CUPTI 13.0: kernels are not recorded in a context that it samples already.
+  // Like CUPTI 13.0: kernels are not recorded in a context that CUPTI already samples.
   if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL && fake_sampled_contexts() != 0) return CUPTI_ERROR_NOT_COMPATIBLE;
   const auto refused = fake().refused_kinds.find(kind);
   if (refused != fake().refused_kinds.end()) return static_cast<CUptiResult>(refused->second);
@@ -1027,7 +1031,7 @@ EXPORT CUptiResult cuptiGetContextId(CUcontext context, std::uint32_t* id) {
   return CUPTI_SUCCESS;
 }
 
-// The same for a subscriber, which must exist.
+// Like the function above, for a subscriber, which must exist.
 #define IN_THE_NAME_OF(subscriber, call)                                                                     \
   if (!serves(subscriber)) return CUPTI_ERROR_INVALID_PARAMETER;                                             \
   in_a_name = true;                                                                                          \

@@ -1,6 +1,6 @@
 // The memory of the fake GPU: the driver's calls that allocate and release, reported to CUPTI with their parameters.
 //
-// Freed addresses are given out again, the last one first, as the driver does.
+// Freed addresses are reused, the last one first, as in the driver.
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 #include <generated_cuda_meta.h>
@@ -25,9 +25,9 @@ namespace {
 enum class Kind { device, host, managed };
 
 struct Pool {
-  std::uint64_t base = 0;  // where its memory starts, 0 before the first allocation
+  std::uint64_t base = 0;  // start of its memory, 0 before the first allocation
   std::uint64_t used = 0;
-  std::uint64_t reserved = 0;  // what it has of the system
+  std::uint64_t reserved = 0;  // bytes that it has from the system
   std::uint64_t release_threshold = 0;
   std::size_t outstanding = 0;
   Kind kind = Kind::device;
@@ -48,7 +48,7 @@ struct Physical {
   unsigned handles = 0, mappings = 0;
 };
 
-constexpr std::uint64_t kDefaultPool = 0x1000;  // of device 0; those of the others follow
+constexpr std::uint64_t kDefaultPool = 0x1000;  // of device 0; the addresses of other devices follow
 
 struct Memory {
   std::mutex mutex;
@@ -60,9 +60,10 @@ struct Memory {
   std::map<std::uint64_t, Pool> pools;
   std::multimap<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> free;  // addresses by pool and size
   std::vector<std::uint64_t> free_handles;
-  std::map<int, std::uint64_t> graph_memory, graph_nodes;  // by device: what is kept for graphs, what their nodes need
+  // by device: the bytes kept for graphs, and the bytes that their nodes need
+  std::map<int, std::uint64_t> graph_memory, graph_nodes;
   std::uint64_t used = 0, next_address = 0x7f0000000000, next_handle = 0x2000;
-  bool cupti_is_broken = false;  // and will crash at the next cuCtxSynchronize()
+  bool cupti_is_broken = false;  // the next cuCtxSynchronize() will crash
 };
 
 Memory& memory() {
@@ -120,7 +121,7 @@ constexpr std::uint64_t kPiece = std::uint64_t{32} << 20;  // pools and graphs h
 
 std::uint64_t in_pieces(std::uint64_t bytes) { return (bytes + kPiece - 1) / kPiece * kPiece; }
 
-// Keeps what is in use, and at least `minimum` bytes.
+// Keeps the bytes in use, and at least `minimum` bytes.
 void trim(Pool& pool, std::uint64_t minimum) {
   pool.reserved = std::min(pool.reserved, in_pieces(std::max(pool.used, minimum)));
 }
@@ -157,7 +158,7 @@ int release(std::uint64_t address, bool host, bool async) {
   const auto it = m.blocks.find(address);
   if (it == m.blocks.end() || (it->second.kind == Kind::host && it->second.pool == nullptr) != host) return CUDA_ERROR_INVALID_VALUE;
   const Block block = it->second;
-  // As CUPTI 13.0 and 13.5 with their records of memory.
+  // Like CUPTI 13.0 and 13.5 with their records of memory.
   if (async && block.pool == nullptr && fake::is_enabled(CUPTI_ACTIVITY_KIND_MEMORY2)) std::raise(SIGSEGV);
   if (async && block.context_ended) m.cupti_is_broken |= fake::is_enabled(CUPTI_ACTIVITY_KIND_MEMORY_POOL);
   m.blocks.erase(it);
@@ -268,14 +269,14 @@ CUresult called(const char* call, Body&& body) {
 
 void fake::after_wait(bool of_context) {
   const std::lock_guard lock(memory().mutex);
-  // As CUPTI 13.0 and 13.5, as far as it is known.
+  // Like CUPTI 13.0 and 13.5, as far as known.
   if (of_context && memory().cupti_is_broken) std::raise(SIGSEGV);
   for (auto& [handle, pool] : memory().pools) trim(pool, pool.release_threshold);
 }
 
 extern "C" {
 
-// ---- what a test says ----
+// ---- for tests ----
 
 EXPORT int fake_gpu_allocate(const char* call, std::uint64_t bytes, std::uint64_t* address) {
   if (const int status = fake::initialise_runtime()) return status;
@@ -413,7 +414,7 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, std::size_t minimum) {
     return 0;
   });
 }
-// Of a pool that is gone, this is an access to freed memory.
+// For a destroyed pool, this is an access to freed memory.
 EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
   const std::lock_guard lock(memory().mutex);
   const auto it = memory().pools.find(as_number(pool));
@@ -534,7 +535,7 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
   });
 }
 
-// All graphs that were made run at once.
+// All graphs run at the same time.
 EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
   return outer("cuGraphLaunch", cuGraphLaunch_params{graph, stream}, [&] {
     for (const auto& [device, needed] : memory().graph_nodes) memory().graph_memory[device] = std::max(memory().graph_memory[device], needed);
@@ -561,7 +562,7 @@ EXPORT CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribu
   return CUDA_SUCCESS;
 }
 
-// The memory of a context ends with it, except that of pools.
+// The memory of a context ends with it, except memory of pools.
 EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
   fake::tell_of_context(context, false);
   const std::lock_guard lock(memory().mutex);

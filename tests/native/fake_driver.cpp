@@ -1,8 +1,8 @@
-// A fake libcuda: the entry points that cutrace calls, and a GPU whose work a test chooses (fake_gpu_*).
+// A fake libcuda: the entry points that cutrace calls, and a GPU with work that a test chooses (fake_gpu_*).
 //
-// Like the driver, it loads the library of CUDA_INJECTION64_PATH in cuInit(), announces contexts to CUPTI, and reports calls
-// and finished work through CUPTI. CUPTI is the fake one (fake_cupti.cpp) if the process has loaded it; otherwise nothing is
-// reported.
+// Like the driver, it loads the library of CUDA_INJECTION64_PATH in cuInit(), announces contexts to CUPTI, and reports calls and
+// finished work through CUPTI. CUPTI is the fake CUPTI (fake_cupti.cpp) if the process has loaded it. Otherwise the driver
+// reports nothing.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <sys/syscall.h>
@@ -84,7 +84,7 @@ bool find(void* library, Function& function, const char* name) {
   return function != nullptr;
 }
 
-// Submitted GPU work. CUPTI gets its record when it is finished.
+// Submitted GPU work. CUPTI gets its record at its end.
 struct Work {
   std::vector<std::uint8_t> record;
   std::uint64_t start = 0, end = 0;
@@ -110,8 +110,8 @@ struct Gpu {
   std::vector<Work> pending;
   std::map<std::uint32_t, std::uint64_t> free_at;  // by stream
   std::map<std::string, std::uint64_t, std::less<>> launched;  // by kernel
-  std::uint64_t memory = 0;  // how many kernels have changed it
-  std::map<std::uint32_t, std::uint32_t> captures;  // the graph that a stream is captured into
+  std::uint64_t memory = 0;  // number of kernels that have changed it
+  std::map<std::uint32_t, std::uint32_t> captures;  // the graph that captures a stream
   std::map<CUstream, std::pair<CUcontext, bool>> described;  // streams: their context, and whether they are captured
 };
 
@@ -120,7 +120,7 @@ Gpu& gpu() {
   return *g;
 }
 
-// Without a destructor, because exit handlers ask for the current context after objects of the thread are gone.
+// The object has no destructor, because exit handlers ask for the current context after the thread's objects are destroyed.
 struct ContextStack {
   bool empty() const { return count == 0; }
   CUcontext back() const { return items[count - 1]; }
@@ -198,7 +198,7 @@ void announce_stream(std::uint32_t id) {
   write(stream);
 }
 
-// Finds CUPTI if the process has loaded it since, and reports existing objects to a new subscriber.
+// Finds CUPTI if the process has now loaded it, and reports existing objects to a new subscriber.
 void look_for_cupti() {
   Gpu& g = gpu();
   if (g.cupti == nullptr) {
@@ -238,7 +238,7 @@ void use_stream(std::uint32_t stream) {
   if (stream != kFakeAllStreams && gpu().streams.insert(stream).second) announce_stream(stream);
 }
 
-// Delivers finished work; at a forced flush also running work, without an end, like CUPTI.
+// Delivers finished work. Like CUPTI, a forced flush also delivers running work without an end.
 void collect(bool forced = false) {
   const std::uint64_t time = now();
   auto& pending = gpu().pending;
@@ -258,7 +258,7 @@ void collect(bool forced = false) {
   pending.erase(pending.begin(), left);
 }
 
-// What there is, for a subscriber that enables a kind in mid-program.
+// Reports existing objects to a subscriber that enables a kind in mid-program.
 void on_dump(int kind) {
   const Lock lock(gpu().mutex);
   Gpu& g = gpu();
@@ -281,7 +281,7 @@ void wait_for(std::uint32_t stream) {
   std::uint64_t end = 0;
   for (const Work& w : g.pending)
     if (!w.detached && (stream == kFakeAllStreams || w.stream == stream)) end = std::max(end, w.end);
-  for (const auto& [id, time] : g.free_at)  // also work that is not recorded
+  for (const auto& [id, time] : g.free_at)  // includes unrecorded work
     if (stream == kFakeAllStreams || id == stream) end = std::max(end, time);
   lock.unlock();
   if (end > now()) sleep_until(end);
@@ -324,7 +324,7 @@ int api_call(const char* call, Body&& body) {
     api.start = now();
   }
   const bool recorded = api.cbid != 0 && g.cupti->begin_call(domain, api.cbid, &api.correlationId);
-  // Launches of the driver are told by Launch, with their parameters.
+  // Launch reports launches of the driver, with their parameters.
   const bool tells = api.cbid != 0 && !(driver && contains(call, "Launch"));
   const bool with_data = !driver || contains(call, "Synchronize") || contains(call, "Memcpy") || contains(call, "Memset") ||
                          contains(call, "Profiler");
@@ -346,8 +346,8 @@ const Cupti* cupti_now() {
   return gpu().cupti;
 }
 
-// CUPTI's subscriber hears of a launch with its kernel and its arguments, in the driver's domain: a call of the runtime calls the
-// driver.
+// Reports a launch to CUPTI's subscriber with its kernel and its arguments, in the driver's domain, because a call of the runtime
+// calls the driver.
 class Launch {
  public:
   Launch(std::string_view call, const char* kernel, const std::uint32_t* grid, const std::uint32_t* block, std::uint32_t stream)
@@ -395,7 +395,7 @@ class Launch {
   const void* parameters_ = nullptr;
 };
 
-// When work of a stream starts: after the earlier work of the stream.
+// The start of work in a stream, after the earlier work of the stream.
 std::uint64_t reserve(std::uint32_t stream, std::uint64_t duration, std::uint64_t delay, bool detached) {
   std::uint64_t& free_at = gpu().free_at[stream];
   const std::uint64_t earliest = now() + kLaunchLatency + delay;
@@ -405,7 +405,7 @@ std::uint64_t reserve(std::uint32_t stream, std::uint64_t duration, std::uint64_
   return start;
 }
 
-// Counts work for hardware metrics. False when no record of it is to come, since a range replays it.
+// Counts work for hardware metrics. False when no record will follow, because a range replays the work.
 bool count(unsigned kernels, std::uint64_t bytes_read, std::uint64_t bytes_written, std::uint64_t duration) {
   return gpu().cupti == nullptr || gpu().cupti->ran(kernels, bytes_read, bytes_written, duration);
 }
@@ -437,7 +437,7 @@ CUpti_ActivityKernel9 kernel_record(const char* name, std::uint32_t stream, std:
   return kernel;
 }
 
-// Adds work to the graph that its stream is captured into. False when the stream is not captured.
+// Adds work to the graph that captures its stream. False when the stream is not captured.
 bool capture(std::uint32_t stream, const char* kernel) {
   std::uint32_t graph = 0;
   {
@@ -490,7 +490,7 @@ CUcontext fake::context() { return current_context(); }
 
 extern "C" {
 
-// ---- what a test says ----
+// ---- for tests ----
 
 EXPORT unsigned fake_gpu_context_waits() { return gpu().context_waits.load(); }
 EXPORT void fake_gpu_describe(const char* name, int major, int minor, int devices) {
@@ -528,7 +528,7 @@ EXPORT int fake_gpu_profiler(const char* call) {
   });
 }
 
-// Before its first launch, the module of a kernel is loaded: with lines from FAKE_SOURCES/<kernel>.cu:10 on where that is set.
+// Loads the module of a kernel before its first launch. With FAKE_SOURCES set, its lines are from FAKE_SOURCES/<kernel>.cu:10 on.
 static void load_module_of(const char* name) {
   Gpu& g = gpu();
   std::unique_lock lock(g.mutex);
@@ -541,7 +541,7 @@ static void load_module_of(const char* name) {
   g.cupti->load_cubin(module->second.c_str());
 }
 
-// The next kernel of this thread waits for so many launches of another kernel, whenever it runs as a pass of a range.
+// Each time the next kernel of this thread runs as a pass of a range, it waits for this number of launches of another kernel.
 thread_local std::string awaited;
 thread_local unsigned awaited_launches = 0;
 EXPORT void fake_gpu_wait_in_launch(const char* kernel, unsigned launches) {
@@ -549,18 +549,18 @@ EXPORT void fake_gpu_wait_in_launch(const char* kernel, unsigned launches) {
   awaited_launches = launches;
 }
 
-// The next launch that is recorded does not return before the file is there.
+// The next recorded launch returns only after the file exists.
 static std::string held_until;
 EXPORT void fake_gpu_hold_recorded_launch(const char* file) {
   const Lock lock(gpu().mutex);
   held_until = file;
 }
 
-// The launch that CUPTI's subscriber is told of on this thread. It can be made again.
+// The launch that this thread reports to CUPTI's subscriber. It can be made again.
 struct Launching {
   const char* kernel = nullptr;
   std::uint64_t duration = 0;
-  std::uint64_t awaited_launches = 0;  // of `awaited`, for which each run of it waits
+  std::uint64_t awaited_launches = 0;  // launches of `awaited` that each run waits for
 };
 thread_local Launching launching;
 
@@ -583,7 +583,7 @@ EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32
     Launch told(call, name, grid, block, stream);
     launching = {name, duration, 0};
     told.begin();
-    // Not before: a launch of another thread that a profiler waited for does not count.
+    // Read here and not earlier, because a launch of another thread that a profiler waited for does not count.
     if (const unsigned further = std::exchange(awaited_launches, 0)) {
       const Lock lock(gpu().mutex);
       launching.awaited_launches = gpu().launched[awaited] + further;
@@ -610,7 +610,7 @@ EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32
     ++gpu().launched[name];
     ++gpu().memory;
     if (count(1, 0, 0, duration)) submit(kernel, kernel.start, kernel.start + duration, stream, flags & kFakeDetached);
-    if (gpu().cupti != nullptr && gpu().cupti->counts()) {  // it is waited for
+    if (gpu().cupti != nullptr && gpu().cupti->counts()) {  // the launch waits for its end
       lock.unlock();
       wait_for_awaited(enough);
       lock.lock();
@@ -657,7 +657,7 @@ EXPORT int fake_gpu_graph(const char* call, const char* const* names, std::uint3
   });
 }
 
-// Tells the subscriber of a call about a stream.
+// Reports a call about a stream to the subscriber.
 void tell_of_stream(std::uint32_t callback, std::uint32_t stream) {
   if (const Cupti* cupti = gpu().cupti)
     cupti->stream_call(CUPTI_CB_DOMAIN_DRIVER_API, callback, reinterpret_cast<void*>(std::uintptr_t{stream}), nullptr, 0);
@@ -921,7 +921,7 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
     look_for_cupti();
     if (!g.context_made) cupti = g.cupti;
   }
-  // CUPTI calls its subscriber back before anything runs in the context; the subscriber may enable further kinds.
+  // CUPTI calls its subscriber before work runs in the context. The subscriber may enable further kinds.
   if (cupti != nullptr) cupti->create_context();
   const Lock lock(g.mutex);
   g.context_made = true;
@@ -1007,7 +1007,7 @@ EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char*)
   return CUDA_SUCCESS;
 }
 
-// A launch by a tool: of its own kernel, or of the one that its callback is about. CUPTI tells the tool of these launches too.
+// A launch by a tool: of its own kernel, or of the kernel of its callback. CUPTI reports these launches to the tool too.
 static CUresult launch_of_tool(const char* call, CUfunction function) {
   const bool own = function == reinterpret_cast<CUfunction>(&sweeps);
   if (!own && launching.kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;

@@ -1,5 +1,5 @@
 // Work for the fake GPU. Each function is an API call, recorded with the name `call` (the version suffix is optional), and
-// returns a CUresult. The first one initialises CUDA, like the CUDA runtime. Times are nanoseconds, sizes bytes.
+// returns a CUresult. The first call initialises CUDA, like the CUDA runtime. Times are nanoseconds, sizes bytes.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ void fake_gpu_stream(void* stream, void* context, bool capturing);
 int fake_gpu_call(const char* call, std::uint64_t duration);
 // cudaProfilerStart or cudaProfilerStop, which call the driver; or cuProfilerStart or cuProfilerStop.
 int fake_gpu_profiler(const char* call);
-// `grid` and `block` have three numbers. The kernel starts `delay` later than possible.
+// `grid` and `block` have three numbers. The kernel starts with a delay of `delay`.
 int fake_gpu_launch(const char* call, const char* name, const std::uint32_t* grid, const std::uint32_t* block,
                     std::uint32_t stream, std::uint64_t duration, std::uint64_t delay, std::uint32_t flags);
 // The executable graph `graph`: kernels that run one after the other, each for `duration`.
 int fake_gpu_graph(const char* call, const char* const* names, std::uint32_t count, std::uint32_t graph,
                    std::uint32_t stream, std::uint64_t duration);
-// Captures kernels and fills of a stream into a graph, and ends that. The graph and its executable one have CUPTI's numbers, 0
-// while the process has not loaded CUPTI; a replay of 0 does nothing.
+// Start and end the capture of kernels and fills of a stream into a graph. The graph and its executable graph have CUPTI's
+// numbers, 0 while the process has not loaded CUPTI. A replay of 0 does nothing.
 int fake_gpu_begin_capture(std::uint32_t stream);
 int fake_gpu_end_capture(std::uint32_t stream, std::uint32_t* graph);
 int fake_gpu_instantiate(std::uint32_t graph, std::uint32_t* exec);

@@ -1,4 +1,4 @@
-// What fake_driver.cpp has for the other files of the fake driver.
+// The parts of fake_driver.cpp that other files of the fake driver use.
 #pragma once
 
 #include <cuda.h>
@@ -13,7 +13,7 @@ namespace fake {
 
 // An API call of the program: runs `body(correlation)`, which returns the call's status, and records the call.
 int api_call(const char* call, const std::function<int(std::uint32_t)>& body);
-// CUPTI's subscriber hears of a driver call, at its beginning (`result` null) or at its end.
+// Reports a driver call to CUPTI's subscriber, at its start (`result` null) or at its end.
 void tell(const char* call, std::uint32_t correlation, const void* parameters, const int* result);
 void tell_of_context(CUcontext context, bool made);
 bool is_enabled(int kind);

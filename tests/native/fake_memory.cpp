@@ -1,5 +1,5 @@
-// Failing allocations: allocations of the collector fail on request of a test. The program defines the allocation functions,
-// because the collector's library calls the program's: operator new with sanitizers, malloc() without.
+// Allocations of the collector that fail on request of a test. The program defines the allocation functions, because the
+// collector's library calls the program's functions: operator new with sanitizers, malloc() without.
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/prctl.h>
@@ -70,7 +70,7 @@ void* allocate(std::size_t size, const void* caller) {
 
 }  // namespace
 
-// All variants, because a sanitizer's own would reject memory from here.
+// Defines all variants, because a sanitizer's variants would reject memory from here.
 void* operator new(std::size_t size) { return allocate(size, __builtin_return_address(0)); }
 void* operator new[](std::size_t size) { return allocate(size, __builtin_return_address(0)); }
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {

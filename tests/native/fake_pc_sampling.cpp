@@ -1,6 +1,6 @@
 // PC sampling of the fake CUPTI: each kernel that runs in a sampled context leaves the samples of `kProfile`.
 //
-// What has not been fetched when sampling ends goes into the buffer of the configuration, as in CUPTI.
+// As in CUPTI, the end of sampling puts unfetched samples into the buffer of the configuration.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -24,7 +24,7 @@ const char* const kReasons[] = {
     "smsp__pcsamp_warps_issue_stalled_selected", "smsp__pcsamp_warps_issue_stalled_long_scoreboard",
     "smsp__pcsamp_warps_issue_stalled_long_scoreboard_not_issued", "smsp__pcsamp_warps_issue_stalled_barrier",
     "smsp__pcsamp_sample_count", "smsp__pcsamp_samples_data_dropped"};
-constexpr std::uint32_t kFirstReason = 100;  // CUPTI's indices do not begin with 0
+constexpr std::uint32_t kFirstReason = 100;  // CUPTI's indices do not start at 0
 
 struct Seen {
   std::uint64_t offset;
@@ -59,14 +59,14 @@ struct Sampled {
 std::mutex mutex;
 // Never destroyed: a recording ends at the exit of the process.
 std::map<CUcontext, Sampled>& sampled = *new std::map<CUcontext, Sampled>;
-std::set<std::string>& names = *new std::set<std::string>;  // that were handed out: CUPTI's stay
+std::set<std::string>& names = *new std::set<std::string>;  // strings that were handed out; CUPTI keeps them
 std::uint64_t overflow = 0;
 std::atomic<unsigned> fetch_ms{0};
 std::uint32_t dropped = 0;
 std::uint32_t last_period = 0;
 bool told_of_module = false;
 
-// Hands over as many as fit, and as many as a test wants to have at once.
+// Returns as many samples as fit, up to the number that the test allows at once.
 void hand_over(Sampled& from, CUpti_PCSamplingData& to, std::size_t most) {
   std::size_t count = 0;
   to.totalSamples = to.droppedSamples = 0;
@@ -84,7 +84,7 @@ void hand_over(Sampled& from, CUpti_PCSamplingData& to, std::size_t most) {
     }
   }
   to.totalNumPcs = count;
-  to.remainingNumPcs = count;  // as in CUPTI 13.0, whatever is left
+  to.remainingNumPcs = count;  // as in CUPTI 13.0, even if samples are left
 }
 
 CUptiResult start(CUcontext context, bool on) {
@@ -144,7 +144,7 @@ EXPORT CUptiResult cuptiPCSamplingEnable(CUpti_PCSamplingEnableParams* params) {
 }
 EXPORT CUptiResult cuptiPCSamplingDisable(CUpti_PCSamplingDisableParams* params) {
   FAIL_IF_TOLD(PCSamplingDisable);
-  std::this_thread::sleep_for(std::chrono::milliseconds(2));  // CUPTI takes a while, in which the program goes on
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));  // CUPTI takes some time, and the program continues meanwhile
   const std::lock_guard lock(mutex);
   const auto it = sampled.find(params->ctx);
   if (it == sampled.end()) return CUPTI_ERROR_INVALID_OPERATION;

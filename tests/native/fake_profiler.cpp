@@ -1,9 +1,9 @@
-// The hardware metrics of the fake CUPTI: a host interface with two chips, ranges that count the work of the fake GPU between
-// a begin and an end, samples over time, and metrics of instructions.
+// The hardware metrics of the fake CUPTI: a host interface with two chips, ranges that count the work of the fake GPU between a
+// start and an end, samples over time, and metrics of instructions.
 //
 // Structs are declared here, because headers older than 12.6 lack them: with the fields of 13.0, and the sizes of 13.5 if the
-// test sets that version. Values are simple (see `value()`). Each throughput takes one pass; each 32 other metrics of a
-// configuration share one. The fake driver counts its copies as bytes read and written.
+// test sets that version. Values are simple (see `value()`). Each throughput takes one pass. 32 other metrics of a configuration
+// share a pass. The fake driver counts its copies as bytes read and written.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ struct Metric {
   Kind kind;
 };
 
-// The metrics of all chips, by name. TU102 lacks those of tensor pipes and of branches.
+// The metrics of all chips, by name. TU102 lacks the metrics of tensor pipes and of branches.
 const std::map<std::string, Metric, std::less<>>& metrics() {
   static const auto all = [] {
     std::map<std::string, Metric, std::less<>> made;
@@ -104,7 +104,7 @@ bool has(std::string_view chip, Use use, std::string_view name) {
   return chip == "GH100" || (name.find("tensor") == name.npos && name.find("branch") == name.npos);
 }
 
-// A metric of a chip by its name, which may have a suffix. `whole` requires one that can be counted.
+// A metric of a chip by its name, which may have a suffix. `whole` requires a name that can be counted.
 const Metric* find(std::string_view chip, Use use, std::string_view name, bool whole = false) {
   const std::size_t dot = std::min(name.find('.'), name.size());
   const auto it = metrics().find(name.substr(0, dot));
@@ -136,7 +136,7 @@ int initialise(void* image, std::size_t bytes) {
   return kSuccess;
 }
 
-// 1000 instructions of 32 threads a kernel, 1.5 GHz, 100 of each unit. Percentages are 50 where anything ran.
+// A kernel has 1000 instructions of 32 threads. The clock is 1.5 GHz, and each unit has 100. Percentages are 50 if a kernel ran.
 double value(const Metric& metric, std::string_view ending, const Counts& counts) {
   const auto contains = [&](const char* part) { return metric.name.find(part) != metric.name.npos; };
   const bool ran = counts.kernels + counts.read + counts.written != 0;
@@ -172,7 +172,7 @@ struct Host {
 
 const char** hand(Host& host, std::vector<const char*> names) { return host.handed.emplace_back(std::move(names)).data(); }
 
-// A configuration is its metrics, one a line.
+// A configuration is the list of its metrics, one per line.
 std::string image_of(const Host& host) {
   std::string image;
   for (const std::string& name : host.wanted) image += name + "\n";
@@ -190,7 +190,7 @@ std::size_t passes_of(std::string_view image) {
   return throughputs.size() + (others + 31) / 32;
 }
 
-// The chip of a device, null where CUDA is not initialised; empty for one that no chip here is.
+// The chip of a device. Null before CUDA is initialised, empty for an unknown device.
 const char* chip_of(std::size_t device) {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   auto* attribute = driver ? reinterpret_cast<int (*)(int*, int, int)>(dlsym(driver, "cuDeviceGetAttribute")) : nullptr;
@@ -199,7 +199,7 @@ const char* chip_of(std::size_t device) {
   return major == 9 ? kChips[0] : major == 7 ? kChips[1] : "";
 }
 
-// The range profiler of the context. There is one.
+// The only range profiler of the context.
 struct Ranges {
   bool enabled = false, configured = false, started = false, pushed = false;
   bool flushes = false;  // the caches, before each pass
@@ -207,7 +207,7 @@ struct Ranges {
   Image* image = nullptr;
   std::size_t passes = 0, pass = 0, max_ranges = 0, dropped = 0;
   Counts open{};
-  std::vector<Counts> done;  // of this pass, and for DecodeData() of the last one
+  std::vector<Counts> done;  // counts of this pass; DecodeData() reads the counts of the last pass
 
   void add(const Counts& counts) {
     if (done.size() < max_ranges) done.push_back(counts);
@@ -220,18 +220,19 @@ struct Samples {
   std::uint64_t interval = 0, next = 0, stopped = 0;
 };
 
-// Metrics of instructions, of the context. Each function has four lines of source with two instructions of 16 bytes each. Warps
-// execute each instruction once, and those of the third line ten times. As in CUPTI 13.0 a process gets the counts of the first
-// function that runs after SetConfig and Enable, and reads them once; nothing when something ran between these two.
+// Metrics of instructions of the context. Each function has four lines of source with two instructions of 16 bytes each. Warps
+// execute each instruction once, but the instructions of the third line ten times. As in CUPTI 13.0, a process gets the counts of
+// the first function after SetConfig and Enable, and reads them once. It gets no counts if a function ran between these two
+// calls.
 constexpr const char* kInstructionMetrics[] = {"smsp__sass_inst_executed", "smsp__sass_thread_inst_executed",
                                                "smsp__sass_sectors_mem_global"};
 constexpr std::uint32_t kInstructions = 8;
 struct Instructions {
-  std::vector<std::uint64_t> metrics;  // their ids: from 1, places in the list above
+  std::vector<std::uint64_t> metrics;  // their ids, which are indices of the list above plus 1
   bool configured = false, enabled = false, late = false, over = false;
-  void* context = nullptr;                     // that is counted
-  std::string first;                           // the function that is counted
-  std::map<std::string, std::uint64_t> warps;  // of it
+  void* context = nullptr;                     // the counted context
+  std::string first;                           // the counted function
+  std::map<std::string, std::uint64_t> warps;  // of this function
 };
 
 std::recursive_mutex mutex;  // of all
@@ -252,7 +253,7 @@ int give(std::string_view image, std::size_t& size, std::uint8_t* to) {
   return kSuccess;
 }
 
-// The checks at the start of each function. `size135` is the size of its struct in 13.5, if that has grown.
+// The checks at the start of each function. `size135` is the size of its struct in 13.5, if the struct has grown.
 int begin(const char* function, std::size_t given, std::size_t size130, std::size_t size135 = 0) {
   if (const int failed = fake_failure(function)) return failed;
   return given == size130 || (given == size135 && fake_version() >= 130500) ? kSuccess : kInvalidParameter;
@@ -260,7 +261,7 @@ int begin(const char* function, std::size_t given, std::size_t size130, std::siz
 
 }  // namespace
 
-// A function cupti<name>(p): the fields of its struct, the last of them, and the size of the struct in 13.5.
+// Defines a function cupti<name>(p), from the fields of its struct, the last field, and the size of the struct in 13.5.
 #define FUNCTION(name, last, size135, ...)                                                                    \
   struct name##Params {                                                                                       \
     std::size_t struct_size;                                                                                  \
@@ -370,7 +371,7 @@ FUNCTION(ProfilerHostEvaluateToGpuValues, values, 0, Host* host; const Image* im
 
 // ---- ranges ----
 
-// The first kernel after the L2 cache was swept reads 4096 bytes.
+// The first kernel after a sweep of the L2 cache reads 4096 bytes.
 static bool swept = false;
 extern "C" EXPORT void fake_sweep() {
   const std::lock_guard lock(mutex);
@@ -563,7 +564,7 @@ FUNCTION(PmSamplingDecodeData, overflow, 0, Samples* sampling; Image* image; std
   if (!samples.enabled || !samples.configured) return kInvalidOperation;
   const std::uint64_t end = samples.started ? now() : samples.stopped, step = samples.interval;
   p->overflow = fake_failure("overflow") != 0;
-  p->reason = 2;  // everything is decoded
+  p->reason = 2;  // all samples are decoded
   for (; samples.next + step <= end; samples.next += step) {
     if (p->overflow) continue;
     if (p->image->add({samples.next, samples.next + step, 1, 4096, 2048, step, {}})) continue;
@@ -616,7 +617,7 @@ SassMetric sass_metric(std::size_t place) { return {place + 1, kInstructionMetri
 
 bool knows(const char* chip) { return std::any_of(std::begin(kChips), std::end(kChips), [&](auto* c) { return chip == std::string_view(c); }); }
 
-// The modules whose functions run, by checksum: the last that was loaded with a function holds.
+// The modules of running functions, by checksum. The last loaded module with a function counts.
 std::map<std::string, std::uint32_t> module_of;
 
 }  // namespace
@@ -679,7 +680,7 @@ FUNCTION(SassMetricsGetDataProperties, instances, 0, void* context; std::size_t 
   return kSuccess;
 }
 
-// CUPTI counts its struct without the last field.
+// CUPTI's size of this struct excludes the last field.
 FUNCTION(SassMetricsFlushData, instances, 0, void* context; std::size_t records; std::size_t instances; SassData* data;) {
   const std::lock_guard lock(mutex);
   const std::size_t records = instructions.warps.size() * kInstructions * instructions.metrics.size();
@@ -709,8 +710,8 @@ extern "C" EXPORT void fake_executed(const char* function, std::uint64_t warps, 
 
 // ---- modules ----
 
-// A module is text, a line for each function: its name, then file and line of its source, if the module knows them. Each line of
-// source makes two instructions of 16 bytes.
+// A module is a text with a line for each function: its name, then file and line of its source, if known. Each line of source
+// makes two instructions of 16 bytes.
 namespace {
 
 struct CubinCrc {

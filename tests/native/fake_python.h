@@ -28,7 +28,7 @@ inline Memory code_type{};
 inline Memory runtime{};
 inline bool initialized = true;
 inline thread_local void* state_of_thread = nullptr;
-inline std::vector<void*> freed;  // what the deallocator got
+inline std::vector<void*> freed;  // the arguments of the deallocator
 
 // The interpreter of this version, for all threads.
 inline void install(std::uint32_t minor) {
@@ -61,7 +61,7 @@ struct String {
   explicit String(const char* text) : String(std::string_view(text), true) {}
 };
 
-// A code object of 20 instructions. Without a table, all of it is on line `first`.
+// A code object of 20 instructions. Without a table, all instructions are on line `first`.
 struct Code {
   static constexpr std::uint32_t kInstructions = 20;
 
@@ -85,7 +85,7 @@ struct Code {
     function_ = String(function);
     write_at(memory, layout().name, static_cast<void*>(function_.memory.data()));
   }
-  // As Python does when the last reference is gone.
+  // Destroys the object, as Python does after the last reference.
   void die() {
     const auto deallocate = read_at<void (*)(void*)>(code_type.data(), kTypeDealloc);
     deallocate(memory.data());
@@ -101,7 +101,7 @@ struct Code {
   Memory table_{};
 };
 
-// The frames of a thread. The last one that is entered is the innermost.
+// The frames of a thread. The last entered frame is the innermost.
 class Frames {
  public:
   // `instruction` counts from 0.
@@ -123,7 +123,7 @@ class Frames {
     frames_.clear();
     publish();
   }
-  // The innermost frame goes on to another instruction.
+  // Moves the innermost frame to another instruction.
   void go_on(const Code& code, std::uint32_t instruction) { set(*frames_.back(), code, instruction); }
 
  private:

@@ -1,7 +1,8 @@
-// System calls with faults chosen by a test: preloaded (LD_PRELOAD) into the measured program, or linked into a test.
+// System calls with faults that a test chooses. The library is preloaded (LD_PRELOAD) into the measured program, or linked into a
+// test.
 //
-// Only writes, truncations and closes of captures (files named *.bin) are affected, copies between files (sendfile), files
-// without a name (O_TMPFILE), and the REALTIME clock of the whole program.
+// Affects only writes, truncations and closes of captures (files named *.bin), copies between files (sendfile), files without a
+// name (O_TMPFILE), and the REALTIME clock of the whole program.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/sendfile.h>
@@ -68,7 +69,7 @@ bool take(std::atomic<std::int64_t>& count) {
   return false;
 }
 
-// The next function of this name: the system's, or a sanitizer's, which must see the call.
+// The next function with this name: the system's function, or a sanitizer's, which must see the call.
 #define NEXT(function)                                                                                  \
   ([] {                                                                                                 \
     static const auto next = reinterpret_cast<decltype(&::function)>(dlsym(RTLD_NEXT, #function)); \
@@ -97,7 +98,7 @@ EXPORT void fault_copies(int error, unsigned milliseconds) {
   faults().copy_error = error;
   faults().copies_take = milliseconds;
 }
-// Copies wait until this is off again. The number of copies that have begun.
+// Copies wait until this is off again. The result is the number of started copies.
 EXPORT void fault_hold_copies(bool on) { faults().copies_held = on; }
 EXPORT std::uint64_t fault_copies_begun() { return faults().copies.load(); }
 EXPORT void fault_nameless_files(int error) { faults().nameless_error = error; }

@@ -17,7 +17,8 @@ std::uint64_t fault_copies_begun();
 void fault_nameless_files(int error);
 std::uint64_t fault_count();
 
-// After `before` allocations by the collector, `count` fail. `own_threads`: of those by its own threads.
+// After `before` allocations by the collector, the next `count` allocations fail. `own_threads`: counts only allocations of the
+// collector's threads.
 void fault_allocations(std::int64_t before, std::int64_t count, bool own_threads);
 std::uint64_t fault_allocations_failed();
 }

@@ -1,5 +1,5 @@
 // A library for tests and benchmarks in Python: captures of the calling thread's stack without a recording. Definitions go into
-// memory of the thread instead of a ring.
+// memory of the thread and not into a ring.
 //
 // tests/support/pystacks.py builds and loads it, also for interpreters that cannot load the package.
 #include <pthread.h>
@@ -61,7 +61,7 @@ struct Definitions final : StackSink {
   std::uint64_t forgotten = 0;
 };
 
-// Not a C++ object of the thread: a capture may come after those are gone.
+// Not a thread-local C++ object, because a capture may come after the destructors of the thread.
 thread_local Definitions* definitions = nullptr;
 Definitions& own_definitions() {
   if (definitions == nullptr) definitions = new Definitions;
@@ -104,7 +104,7 @@ EXPORT const char* stacks_start() {
   watch_code_deaths(interpreter.code_type);
   return "";
 }
-// Asks for the check as a recording does: the main thread makes it when it runs Python code again.
+// Requests the check as a recording does. The main thread does the check when it runs Python code again.
 EXPORT const char* stacks_ask() {
   static std::string problem;
   problem = find_interpreter();
@@ -119,7 +119,8 @@ EXPORT void stacks_next_recording() { recording.fetch_add(1); }
 EXPORT void stacks_close() { close_captures(); }
 
 EXPORT std::uint32_t stacks_capture() { return capture(); }
-// Writes "file\tfunction\tline\n" of each frame, innermost first, of a number of the calling thread. Returns the bytes.
+// Writes "file\tfunction\tline\n" for each frame of the stack with this number of the calling thread, innermost first. Returns
+// the number of bytes.
 EXPORT std::size_t stacks_read(std::uint32_t number, char* out, std::size_t room) {
   const Definitions& own = own_definitions();
   std::size_t size = 0;
@@ -131,7 +132,7 @@ EXPORT std::size_t stacks_read(std::uint32_t number, char* out, std::size_t room
   }
   return size;
 }
-// By the order of `Captured`.
+// Indices are in the order of `Captured`.
 EXPORT std::uint64_t stacks_results(int result) { return results[result].load(); }
 EXPORT std::uint64_t stacks_truncated() { return truncated.load(); }
 EXPORT std::uint64_t stacks_forgotten() { return own_definitions().forgotten; }
@@ -139,8 +140,8 @@ EXPORT std::uint32_t stacks_epoch() { return code_epoch(); }
 EXPORT std::size_t stacks_memory() { return stack_tables_memory(); }
 EXPORT void stacks_after_fork() { forget_threads_after_fork(); }
 
-// Captures until *stop is not 0, without Python's lock if the caller has released it. Returns the last number. *numbers: how
-// often the number changed.
+// Captures until *stop is not 0, without Python's lock if the caller has released it. Returns the last number. *numbers is the
+// number of changes of the number.
 EXPORT std::uint32_t stacks_capture_until(const volatile int* stop, std::uint32_t* numbers) {
   std::uint32_t last = capture();
   *numbers = 1;
@@ -164,7 +165,7 @@ EXPORT std::uint32_t stacks_capture_on_c_thread() {
   pthread_join(thread, nullptr);
   return number;
 }
-// Calls a function on a new thread of C, as a library does that calls back. Returns what a capture finds after it.
+// Calls a function on a new thread of C, as a library with callbacks does. Returns the result of a capture after the call.
 EXPORT std::uint32_t stacks_call_on_c_thread(void (*function)()) {
   struct Call {
     void (*function)();
@@ -188,7 +189,7 @@ static std::atomic<bool> signals_on{false};
 static std::atomic<std::uint64_t> signals{0};
 static pthread_t signal_sender;
 
-// Outside a capture the interpreter may be in the middle of entering a function: its frames cannot be read.
+// Outside a capture the interpreter may be entering a function, and then its frames cannot be read.
 static void on_signal(int) {
   signals.fetch_add(1);
   if (capturing) capture();
@@ -237,7 +238,7 @@ EXPORT double stacks_time_cold(int count, std::size_t bytes) {
   }
   return static_cast<double>(sum) / count;
 }
-// Nothing of the stack is known.
+// No frame of the stack is known.
 EXPORT double stacks_time_new(int count) {
   std::uint64_t sum = 0;
   for (int i = 0; i < count; ++i) {

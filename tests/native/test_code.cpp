@@ -1,4 +1,4 @@
-// The machine code of kernels: reading cubins, and which code a launch ran.
+// The machine code of kernels: the contents of cubins, and the code of launches.
 #include <cuda.h>
 #include <cupti_driver_cbid.h>
 #include <sys/wait.h>
@@ -61,9 +61,9 @@ using Handle = std::uintptr_t;
 constexpr int kSuccess = 0, kFailure = 1;
 void* const kContext = reinterpret_cast<void*>(Handle{1});
 
-// A program, with the calls of the driver as CUPTI tells them.
+// A program with calls of the driver, as CUPTI reports them.
 struct Program {
-  // `injected`: from the beginning of cuInit(); else CUDA is already in use.
+  // `injected`: from the start of cuInit(). Otherwise CUDA is already in use.
   void begin(const std::string& more = "code=1", bool injected = true) {
     if (!injected) CHECK(dlopen(DRIVER_PATH, RTLD_NOW | RTLD_GLOBAL) != nullptr);
     CHECK_EQUAL(collector.start((folder.options(more) + ";cupti=" + fake_path()).c_str()), 0);
@@ -163,7 +163,7 @@ std::multiset<std::pair<std::string, std::uint64_t>> recorded(const CaptureReade
 
 }  // namespace
 
-// As `cuobjdump -res-usage` tells it. Its shared memory of sm_100 includes 1024 bytes for the driver.
+// The values come from `cuobjdump -res-usage`. Its shared memory for sm_100 includes 1024 bytes for the driver.
 TEST(properties_of_kernels_are_those_that_cuobjdump_tells) {
   const std::string old = cubin_file("sm_80"), recent = cubin_file("sm_100"), linked = cubin_file("sm_90");
   CHECK_EQUAL(architecture(old), 80u);
@@ -185,7 +185,7 @@ TEST(properties_of_kernels_are_those_that_cuobjdump_tells) {
   CHECK_EQUAL(kernels_of(recent).at("scale").index, 16u);
   CHECK_EQUAL(kernels_of(linked).at("calls_inner").registers, 24u);
   CHECK_EQUAL(kernels_of(linked).at("calls_inner").local, 0u);
-  CHECK_EQUAL(kernels_of(linked).at("calls_outer").local, 8u);  // the stack of the function that it calls
+  CHECK_EQUAL(kernels_of(linked).at("calls_outer").local, 8u);  // the stack of the called function
 }
 
 // Captures of two machines are compared, so these numbers must never change.
@@ -203,7 +203,7 @@ TEST(the_order_of_functions_in_a_module_does_not_change_hashes) {
   }
 }
 
-// Their own machine code is equal: only relocations tell which function they call.
+// The machine code of both is equal. Only relocations name the called function.
 TEST(kernels_that_call_different_functions_have_different_hashes) {
   const std::string file = cubin_file("sm_90");
   const auto code = [&](const char* name) { return file.substr(section_at(file, name), 384); };
@@ -289,7 +289,7 @@ TEST(truncated_cubins_are_refused) {
     const std::string file = cubin_file(name);
     for (std::size_t size = 0; size < file.size(); ++size) {
       const std::vector<char> copy(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size));
-      // What follows the sections is not needed.
+      // Bytes after the sections are not needed.
       if (const auto cubin = read_cubin(copy.data(), size)) CHECK_EQUAL(cubin->kernels.size(), std::size_t{2});
     }
     CHECK(!read_cubin(file.data(), file.size() / 2));
@@ -309,7 +309,7 @@ TEST(damaged_cubins_are_read_within_their_bounds) {
     for (int round = 0; round < 1000; ++round) {
       std::string damaged = file;
       for (int i = 0; i < 8; ++i) {
-        // Mostly numbers of four bytes, as sizes, offsets and indexes are.
+        // Mostly numbers of four bytes, like sizes, offsets and indices.
         const std::size_t at = random() % (damaged.size() - 4) & ~std::size_t{3};
         const auto number = static_cast<std::uint32_t>(random() >> random() % 32);
         std::memcpy(damaged.data() + at, &number, sizeof number);
@@ -319,7 +319,7 @@ TEST(damaged_cubins_are_read_within_their_bounds) {
   }
 }
 
-// The same relocations again and again, which call all functions.
+// Many repetitions of the relocations that call all functions.
 TEST(the_work_for_a_cubin_is_bounded) {
   CubinMaker maker;
   constexpr std::uint32_t kKernels = 2000;
@@ -341,7 +341,7 @@ TEST(the_work_for_a_cubin_is_bounded) {
   CHECK(!read_cubin(file.data(), file.size()));
 }
 
-// ---- which code a launch ran ----
+// ---- the code of launches ----
 
 TEST(launched_kernels_have_rows_with_the_properties_of_their_code) {
   Program program;
@@ -392,7 +392,7 @@ TEST(one_code_in_two_modules_is_one_row) {
   CHECK_EQUAL(launched(c).at(k), hash_of(file, "k"));
 }
 
-// The runtime does not tell from which module it launches.
+// The runtime does not report the module of a launch.
 TEST(a_name_with_two_codes_is_not_guessed) {
   Program program;
   const std::string one = module_of("k", "one"), two = module_of("k", "two"), other = module_of("other", "other");
@@ -420,7 +420,7 @@ TEST(a_function_that_was_found_in_a_module_tells_its_code) {
   program.run("earlier");
   const unsigned callbacks = fake_callbacks();
   program.launch(0x301, "k");
-  CHECK_EQUAL(fake_callbacks(), callbacks);  // launches are watched once a function was found
+  CHECK_EQUAL(fake_callbacks(), callbacks);  // launches are watched after a call has found a function
   program.load(0x100, 1, one);
   program.load(0x200, 2, two);
   program.find(0x101, 0x100, "k");
@@ -430,7 +430,7 @@ TEST(a_function_that_was_found_in_a_module_tells_its_code) {
     of_one.push_back(program.launch(0x101, "k"));
     of_two.push_back(program.launch(0x201, "k"));
   }
-  const std::uint32_t unknown = program.launch(0x301, "k");  // a handle that no call told
+  const std::uint32_t unknown = program.launch(0x301, "k");  // a handle that no call reported
   const auto codes = launched(program.end());
   for (const std::uint32_t correlation : of_one) CHECK_EQUAL(codes.at(correlation), hash_of(one, "k"));
   for (const std::uint32_t correlation : of_two) CHECK_EQUAL(codes.at(correlation), hash_of(two, "k"));
@@ -608,7 +608,7 @@ TEST(each_file_of_a_cut_recording_has_the_codes_that_its_launches_name) {
     if (path != first && path != second) CHECK((recorded(CaptureReader(path)) == std::multiset{o}));
 }
 
-// Code alone is not worth a file.
+// Code without launches needs no file.
 TEST(modules_without_launches_make_no_file) {
   Program program;
   program.begin();
@@ -631,13 +631,13 @@ TEST(code_that_does_not_fit_is_counted) {
   const std::uint32_t first = program.run("a1");
   CHECK_EQUAL(program.collector.flush(), 0);
   program.loaded(2, module("b", 1000));
-  program.loaded(3, module("c", 2000));  // more than can wait for the writer
+  program.loaded(3, module("c", 2000));  // more modules than can wait for the writer
   const std::uint32_t kept = program.run("a2"), dropped = program.run("b1");
   const CaptureReader c = program.end();
   CHECK_EQUAL(c.lost(rows::Loss::table_limit), 1000u);
   CHECK_EQUAL(c.lost(rows::Loss::code_unknown), 1u);
   CHECK(launched(c).at(first) != 0);
-  CHECK_EQUAL(launched(c).at(kept), 0u);  // the name may have been in what was dropped
+  CHECK_EQUAL(launched(c).at(kept), 0u);  // the dropped part may have had the name
   CHECK_EQUAL(launched(c).at(dropped), 0u);
 }
 

@@ -498,7 +498,7 @@ TEST(a_module_that_is_loaded_again_and_again_is_kept_once) {
   const std::string again(40, 'a'), other(60, 'b');
   for (int i = 0; i < 10; ++i) {
     CHECK(lines.add(again.data(), again.size()));
-    CHECK_EQUAL(lines.add(again.data(), again.size()), i == 0);  // later one is kept already
+    CHECK_EQUAL(lines.add(again.data(), again.size()), i == 0);  // a later row is already kept
     CHECK(!lines.add(again.data(), again.size()));
     lines.drop_repeated();
     CHECK(lines.add(other.data(), other.size()));
@@ -641,7 +641,7 @@ TEST(a_slow_flush_holds_up_nobody) {
   collector.begin(folder.options("flush_ms=5;buffer_size=8192"));
   for (int i = 0; i < 20'000; ++i) CHECK(fake_launch("k", 1, 1, false));
   CHECK_EQUAL(collector.mark("during"), 0);
-  // The writer goes on during the first flush.
+  // The writer continues during the first flush.
   for (int i = 0; i < 20'000 && (fake_flushes() == 0 || collector.statistics().rows_written <= 30'000); ++i) sleep_ms(1);
   CHECK(collector.statistics().rows_written > 30'000);
   CHECK_EQUAL(fake_flushes(), 1u);

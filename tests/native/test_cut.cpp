@@ -1,4 +1,4 @@
-// A recording that is cut into files: each is a complete capture, and together they hold all rows.
+// A recording that is cut into files. Each file is a complete capture, and together the files hold all rows.
 #include <nvtx3/nvToolsExt.h>
 #include <sys/wait.h>
 
@@ -24,7 +24,7 @@ void launch(const char* name, std::uint64_t duration = 1000, std::uint64_t delay
   CHECK_EQUAL(fake_gpu_launch("cudaLaunchKernel", name, kOne, kOne, 7, duration, delay, flags), 0);
 }
 
-// A recorded program on the fake GPU that uses NVTX. NVTX looks for its tool at the first call of the process, which is made
+// A recorded program on the fake GPU that uses NVTX. NVTX looks for its tool at the first call of the process. That call is made
 // here, before there are threads.
 struct Program {
   Program() {
@@ -90,7 +90,7 @@ TEST(each_cut_is_a_capture_by_itself) {
                             "\"driver_version\":13000", "\"kinds\":[\"kernel\""})
       CHECK(c.says(key));
     CHECK(instance == 0 || c.instance == instance);
-    CHECK_EQUAL(c.first_block, next);  // numbers go on
+    CHECK_EQUAL(c.first_block, next);  // block numbers continue
     instance = c.instance;
     next = c.next_block;
     for (const auto& launched : c.rows<rows::Launches>()) CHECK(ids.insert(std::uint32_t{launched.id}).second);
@@ -130,13 +130,13 @@ TEST(without_anything_new_there_is_no_file) {
   CHECK_EQUAL(program.collector.synchronize(), 0);
   CHECK_EQUAL(program.collector.cut(path.c_str()), 0);
   CHECK_EQUAL(program.collector.mark("a mark is no work"), 0);
-  CHECK_EQUAL(program.collector.synchronize(), 0);  // nor does the collector's own wait count
+  CHECK_EQUAL(program.collector.synchronize(), 0);  // the wait of the collector does not count either
   CHECK_EQUAL(program.collector.cut(program.place(1).c_str()), 1);
   CHECK(!std::filesystem::exists(program.place(1)));
   CHECK_EQUAL(program.collector.statistics().cupti_active, 1u);
   launch("k");
   const CaptureReader c = program.cut(1);
-  CHECK_EQUAL(c.rows<rows::NvtxMarks>().size(), std::size_t{1});  // and is not lost
+  CHECK_EQUAL(c.rows<rows::NvtxMarks>().size(), std::size_t{1});  // the mark is not lost
   CHECK_EQUAL(c.rows<rows::ApiCalls>().size(), std::size_t{1});
   CHECK_EQUAL(program.collector.stop(), 0);
 }
@@ -182,8 +182,8 @@ TEST(a_context_with_a_stream_in_capture_is_not_waited_for) {
   call(kFakeBeginCapture, &stream, CUDA_ERROR_INVALID_VALUE);
   CHECK(waits());
   call(kFakeBeginCapture, &stream);
-  call(kFakeBeginCapture, &stream);  // the driver's call inside the runtime's
-  call(kFakeEndCapture, &stream);    // the driver's alone
+  call(kFakeBeginCapture, &stream);  // the driver call inside the runtime call
+  call(kFakeEndCapture, &stream);    // a driver call alone
   CHECK(waits());
   call(kFakeBeginCapture, CU_STREAM_PER_THREAD);  // of two threads
   call(kFakeBeginCapture, CU_STREAM_PER_THREAD);
@@ -251,7 +251,7 @@ TEST(a_capture_that_there_is_no_memory_for_is_not_waited_for) {
   Program program;
   program.begin("flush_ms=60000");
   int stream = 0;
-  CHECK_EQUAL(program.collector.flush(), 0);  // then the collector's threads sleep, and need no memory
+  CHECK_EQUAL(program.collector.flush(), 0);  // afterwards the collector's threads sleep and need no memory
   fault_allocations(0, 1'000, false);
   fake_stream_call(CUPTI_CB_DOMAIN_DRIVER_API, kFakeBeginCapture, &stream, nullptr, 0);
   CHECK(fault_allocations_failed() > 0);
@@ -368,7 +368,7 @@ TEST(losses_are_in_the_file_of_their_time) {
   launch("k");
   const CaptureReader c = program.cut(3);
   CHECK_EQUAL(c.lost(rows::Loss::cupti_dropped), std::uint64_t{0});
-  CHECK_EQUAL(c.lost(rows::Loss::kind_refused), std::uint64_t{1});  // as in each
+  CHECK_EQUAL(c.lost(rows::Loss::kind_refused), std::uint64_t{1});  // as in each file
   CHECK(c.says("refused to record memset"));
   CHECK(std::string(program.collector.notes()).find("refused to record memset") != std::string::npos);
   CHECK_EQUAL(program.collector.stop(), 0);
@@ -573,7 +573,7 @@ TEST(memory_does_not_grow_with_cuts) {
     program.cut(0);
     if (i == 50) memory = program.collector.statistics().memory_bytes;
   }
-  CHECK(program.collector.statistics().memory_bytes <= memory + (1 << 20));  // up to four buffers, not one a cut
+  CHECK(program.collector.statistics().memory_bytes <= memory + (1 << 20));  // up to four buffers, and not one per cut
   CHECK_EQUAL(program.collector.stop(), 0);
 }
 

@@ -41,7 +41,7 @@ class Program {
     CHECK(read(output_, &c, 1) == 1);
   }
   void signal(int number) { kill(child_, number); }
-  // Exit status, minus the signal, or kTimedOut.
+  // The exit status, the negative number of a signal, or kTimedOut.
   int wait(int seconds = 60) {
     int status = 0;
     for (int i = 0; i < seconds * 100; ++i) {
@@ -159,7 +159,7 @@ TEST(a_forked_child_records_its_nvtx_and_does_not_hang) {
 
 TEST(a_child_of_a_clone_exits_at_once_and_leaves_the_recording_alone) {
   Folder folder;
-  // A child that waited for threads of its parent would wait for longer than this test may take.
+  // A child that waited for threads of its parent would exceed the time limit of this test.
   CHECK_EQUAL(Program(folder, "clone", "patience_ms=600000").wait(), 0);
   const CaptureReader c(folder.only());
   CHECK(c.says("\"ended\""));

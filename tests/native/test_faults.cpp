@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kLaunches = 500;
 
-// Records with a CUPTI whose `function` always fails. A note of the capture must contain `words`.
+// Records with a CUPTI in which `function` always fails. A note of the capture must contain `words`.
 void record_without(const char* function, const std::string& words, bool kernels = true, bool calls = true,
                     int error = CUPTI_ERROR_UNKNOWN) {
   Collector collector;

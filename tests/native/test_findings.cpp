@@ -43,7 +43,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kRuntime = CUPTI_CB_DOMAIN_RUNTIME_API;
 constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 
-// How long `body` takes, in milliseconds.
+// The duration of `body` in milliseconds.
 template <typename Body>
 long time_of(Body&& body) {
   const auto before = Clock::now();
@@ -89,7 +89,7 @@ class OwnFiles {
   void are_untouched() const {
     for (const int fd : files_) {
       struct stat status {};
-      CHECK(fstat(fd, &status) == 0);  // it is still open
+      CHECK(fstat(fd, &status) == 0);  // the descriptor is still open
       CHECK_EQUAL(status.st_size, 0);
     }
   }
@@ -124,7 +124,7 @@ class Pipe {
       }
     });
   }
-  // The copy then has everything that was written.
+  // The copy then has all written bytes.
   void finish() {
     over_ = true;
     thread_.join();
@@ -137,7 +137,7 @@ class Pipe {
   std::thread thread_;
 };
 
-// A child that does not end by itself is killed, which its status shows.
+// A child that does not end by itself is killed. Its status shows the signal.
 template <typename Body>
 pid_t fork_child(Body&& body) {
   const pid_t child = fork();
@@ -162,7 +162,7 @@ void ends_well(pid_t child) {
 
 namespace {
 
-// The kernels and losses of a recording whose writer got no memory. It has either counted its losses or failed.
+// The kernels and losses of a recording without memory for its writer. The recording has either counted its losses or failed.
 void end_without_memory(Collector& collector, const Folder& folder, std::size_t launched, int patience, bool stuck) {
   int stopped = -1;
   const long time = time_of([&] { stopped = collector.stop(); });
@@ -302,14 +302,14 @@ TEST_OF_THREADS(a_buffer_that_cupti_keeps_is_counted_by_each_recording_that_may_
   const auto kept = std::make_pair(std::size_t{0}, std::uint64_t{1});
   CHECK(record(1) == kept);
   CHECK(record(2) == kept);
-  CHECK(record(3) == std::make_pair(std::size_t{0}, std::uint64_t{0}));  // what arrives late is of no other recording
+  CHECK(record(3) == std::make_pair(std::size_t{0}, std::uint64_t{0}));  // late records belong to no other recording
   program.join();
 }
 
 namespace {
 
-// How often CUPTI is finalised by two recordings in a process of their own. `work` runs on another thread during the first one,
-// whose buffer CUPTI keeps for `work` until `between` has run.
+// The number of times that two recordings in a separate process finalise CUPTI. `work` runs on another thread during the first
+// recording. CUPTI keeps the buffer of that thread until `between` has run.
 template <typename Work, typename Between>
 unsigned finalized(const std::string& first, const std::string& second, Work&& work, Between&& between) {
   Folder folder;
@@ -371,7 +371,7 @@ TEST(cupti_is_finalized_only_where_no_graph_can_have_run) {
   CHECK_EQUAL(finalized("finalize=0", "", replay), 0u);
   CHECK_EQUAL(finalized("graph=graph", "graph=graph", trace_graph), 0u);
   CHECK_EQUAL(finalized("graph=graph", "", trace_and_hold), 0u);  // its record arrives in the second recording
-  fake_fail("GetCallbackName", CUPTI_ERROR_UNKNOWN);  // the calls that launch graphs are not known
+  fake_fail("GetCallbackName", CUPTI_ERROR_UNKNOWN);  // the calls that launch graphs are unknown
   CHECK_EQUAL(finalized("", "", work), 0u);
 }
 
@@ -381,7 +381,7 @@ TEST(cupti_is_finalized_after_a_kept_buffer_is_read_but_not_after_it_is_discarde
     launch(1);
   };
   CHECK_EQUAL(finalized("", "", hold), 1u);
-  // CUPTI returns it while nobody records: what was in it is not known.
+  // CUPTI returns the buffer while no recording runs, so its contents are unknown.
   CHECK_EQUAL(finalized("", "", hold, [] { cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED); }), 0u);
 }
 
@@ -390,7 +390,7 @@ TEST(a_stop_needs_no_memory_and_is_final) {
   Folder folder;
   collector.begin(folder.options("flush_ms=60000;patience_ms=300"));
   launch(10);
-  CHECK_EQUAL(collector.flush(), 0);  // its threads have begun, for which they need memory
+  CHECK_EQUAL(collector.flush(), 0);  // its threads have started, and a start needs memory
   fake_set_flush_delay(2000);
   fault_allocations(0, kForever, false);
   const int stopped = collector.stop();
@@ -517,7 +517,7 @@ TEST(a_cut_without_memory_leaves_no_reference_without_its_target) {
   }
 }
 
-// Strings that find no room are given up at some time, and all that refers to them.
+// Strings without room are given up at some time, with all rows that refer to them.
 TEST(no_launch_refers_to_a_name_that_was_given_up) {
   Collector collector;
   Folder folder;
@@ -544,8 +544,8 @@ TEST(no_launch_refers_to_a_name_that_was_given_up) {
 
 namespace {
 
-// The marks of a recording that begins while the writer of the previous one is blocked by its disk; `before` marks were made
-// earlier. Each mark is in the capture once or counted as lost, or the recording is refused until the previous one has ended.
+// The marks of a recording that starts while a disk blocks the writer of the previous one. `before` marks were made earlier. Each
+// mark is in the capture once or counted as lost, or the recording is refused until the previous one has ended.
 void record_behind_a_stuck_writer(const std::string& options, int before, int pause_every) {
   Collector collector;
   Folder folder, second;
@@ -654,7 +654,7 @@ TEST(refusals_are_of_their_recording) {
   CHECK(!c.says("refused"));
 }
 
-TEST_OF_THREADS(cuts_while_cupti_is_attached_count_a_refusal_once_a_file) {  // and do not race with its writer
+TEST_OF_THREADS(cuts_while_cupti_is_attached_count_a_refusal_once_a_file) {  // without a race with its writer
   setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
   nvtxInitialize(nullptr);
   fake_refuse_kind(CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ERROR_NOT_SUPPORTED);
@@ -798,7 +798,7 @@ TEST(a_signal_dumps_once_after_the_descriptors_were_closed) {
   files.are_untouched();
 }
 
-// ---- what each file says ----
+// ---- the contents of each file ----
 
 TEST(facts_that_were_forgotten_are_counted_once) {
   Collector collector;
@@ -924,8 +924,8 @@ TEST_OF_THREADS(a_fork_during_a_cut_leaves_the_child_no_file) {
     const std::size_t files = folder.captures().size();
     fault_slow_writes(20'000);
     std::thread cutter([&] { CHECK_EQUAL(collector.cut((folder.path + "/cut" + std::to_string(round)).c_str()), 0); });
-    CHECK(becomes_true(5000, [&] { return folder.captures().size() > files; }));  // the next one is there already
-    sleep_ms(20);  // a child that is forked before the writer notes the new descriptor keeps it until exec()
+    CHECK(becomes_true(5000, [&] { return folder.captures().size() > files; }));  // the next one already exists
+    sleep_ms(20);  // a child forked before the writer stores the new descriptor keeps the descriptor until exec()
     const pid_t child = fork_child([&] {
       for (int fd = 0; fd < 256; ++fd) {
         std::error_code gone;

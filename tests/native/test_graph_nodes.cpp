@@ -1,4 +1,4 @@
-// Where the nodes of CUDA graphs were created: the rows of graph_nodes, with real NVTX calls and the graphs of the fake CUPTI.
+// The origins of nodes of CUDA graphs: the rows of graph_nodes, with real NVTX calls and the graphs of the fake CUPTI.
 #include <nvtx3/nvToolsExt.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -52,7 +52,7 @@ std::map<std::uint64_t, rows::GraphNodes> origins(const CaptureReader& c) {
   return found;
 }
 
-// The ranges of each kernel by its name. "?" when its origin is unknown.
+// The ranges of each kernel by its name. "?" for an unknown origin.
 std::map<std::string, std::set<std::string>> ranges_by_kernel(const CaptureReader& c) {
   const auto nodes = origins(c);
   std::map<std::uint32_t, rows::Launches> launches;
@@ -229,7 +229,7 @@ TEST(nodes_of_child_graphs_and_bodies_are_found) {
   add(c, "k8");
   add(parent, "k7");
   fake_graph_add_child(parent, c);
-  // A while and an if with their bodies; the second was captured first. The fill makes the driver add a node.
+  // A while node and an if node with their bodies. The second one was captured first. The fill makes the driver add a node.
   const std::uint32_t conditional = fake_graph();
   add(conditional, "k9");
   const std::uint32_t loop = fake_graph_add_conditional(conditional), choice = fake_graph_add_conditional(conditional);
@@ -321,7 +321,7 @@ TEST(ranges_from_before_the_recording_do_not_count) {
 }
 
 TEST(origins_need_nvtx_and_nodes) {
-  fake_set_version(130500);  // whose names of kernels need no watching
+  fake_set_version(130500);  // a version with right names of kernels, which need no callbacks
   for (const char* options : {"nvtx=0", "graph=graph", "kinds=api,nvtx"}) {
     Program program;
     program.begin(options);
@@ -371,7 +371,7 @@ TEST(a_cupti_that_cannot_name_nodes_gives_no_origins) {
   CHECK((ranges_by_kernel(program.end()) == Found{{"k", {"?"}}}));
 }
 
-// Never wrong: unknown nodes and nodes with the right ranges.
+// Nodes are unknown or have the right ranges, but never wrong ranges.
 TEST(nodes_that_find_the_ring_full_are_counted) {
   Program program;
   program.begin("max_memory=1048576");  // rings of 16 KiB
@@ -395,7 +395,7 @@ TEST(nodes_that_find_the_ring_full_are_counted) {
     for (const std::string& range : ranges) CHECK(range == "?" || range == R"(["here"])");
   std::uint64_t counted = 0;
   for (const auto& row : c.rows<rows::Losses>())
-    if (c.text(row.detail).starts_with("graph nodes")) counted += row.count;  // for want of a place in the ring or of memory
+    if (c.text(row.detail).starts_with("graph nodes")) counted += row.count;  // for lack of space in the ring or of memory
   const std::size_t known = c.rows<rows::GraphNodes>().size();
   CHECK(known < kGraphs * (kNodes + 1) ? counted != 0 : true);
 }

@@ -32,7 +32,7 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream);
 
 namespace {
 
-// What CUPTI has in functionParams.
+// The values of CUPTI's functionParams.
 struct AllocationParameters {
   CUdeviceptr* address;
   std::size_t bytes;
@@ -57,7 +57,7 @@ void initialise() {
   CHECK_EQUAL(cuCtxSetCurrent(context), CUDA_SUCCESS);
 }
 
-// A program that is recorded.
+// A recorded program.
 class Program {
  public:
   explicit Program(const std::string& options = "") {
@@ -114,7 +114,7 @@ void check_pair(const std::vector<rows::Allocations>& rows, int memory, std::uin
   CHECK(rows[0].time <= rows[1].time && rows[0].correlation < rows[1].correlation);
 }
 
-// Without records of CUPTI, which the same limit drops.
+// CUPTI's records are off, because the same limit would drop them.
 std::uint64_t lost_rows(const CaptureReader& c) {
   std::uint64_t count = 0;
   for (const rows::Losses& row : c.rows<rows::Losses>())
@@ -235,7 +235,7 @@ TEST(memory_in_the_order_of_a_stream_has_its_pool_and_stream) {
   const CUdeviceptr first = allocated_async(stream(13), 1000);
   const CUdeviceptr second = allocated_async(stream(14), 500);
   CHECK_EQUAL(cuMemFreeAsync(first, stream(15)), CUDA_SUCCESS);
-  freed(second);  // also possible
+  freed(second);  // this order is also possible
   const CaptureReader c = program.end();
   const auto rows = c.rows<rows::Allocations>();
   const auto pools = c.rows<rows::MemoryPools>();
@@ -287,7 +287,7 @@ TEST(a_pool_has_one_address_as_long_as_it_lives) {
   CHECK((pools == std::set<std::uint64_t>{first, third}));
 }
 
-// Asking for the use of a pool that is gone is an access to freed memory, at which the fake driver ends the program.
+// A question about the use of a destroyed pool is an access to freed memory, and the fake driver then ends the program.
 TEST(a_pool_that_is_destroyed_is_not_asked) {
   Program program;
   CUmemoryPool pool = explicit_pool();
@@ -351,7 +351,7 @@ TEST(a_pool_is_created_trimmed_and_destroyed) {
   CUmemoryPool pool = explicit_pool(CU_MEM_LOCATION_TYPE_DEVICE, 1);
   keep_at_waits(pool, 1000);
   const CUdeviceptr first = allocated_from(pool, 100), second = allocated_from(pool, 2 * kPiece);
-  waited();  // all is in use
+  waited();  // all bytes are in use
   freed_async(second);
   waited();
   waited();
@@ -382,7 +382,7 @@ TEST(each_call_that_waits_may_trim_pools) {
   for (const auto& [what, wait] : waits) {
     Program program;
     CUmemoryPool pool = explicit_pool();
-    for (int round = 0; round < 2; ++round) {  // the second wait is watched when it begins
+    for (int round = 0; round < 2; ++round) {  // the second wait is watched from its start
       freed_async(allocated_from(pool, 100));
       wait();
     }
@@ -407,7 +407,7 @@ TEST(a_program_may_trim_a_pool) {
   Program program;
   CUmemoryPool pool = explicit_pool(), unused = explicit_pool();
   keep_at_waits(pool, 1 << 30);
-  CHECK_EQUAL(cuMemPoolTrimTo(unused, 0), CUDA_SUCCESS);  // it has no address yet
+  CHECK_EQUAL(cuMemPoolTrimTo(unused, 0), CUDA_SUCCESS);  // the pool has no address yet
   freed_async(allocated_from(pool, 3 * kPiece));
   CHECK_EQUAL(cuMemPoolTrimTo(pool, 2 * kPiece), CUDA_SUCCESS);
   waited();
@@ -433,7 +433,7 @@ TEST(a_pool_that_cannot_be_destroyed_stays_known) {
   for (const rows::Allocations& row : c.rows<rows::Allocations>()) CHECK_EQUAL(row.pool, c.rows<rows::MemoryPools>()[0].address);
 }
 
-// Asking for a pool that is gone is an access to freed memory, at which the fake driver ends the program.
+// A question about a destroyed pool is an access to freed memory, and the fake driver then ends the program.
 TEST(a_wait_does_not_ask_pools_that_are_gone) {
   Program program;
   CUmemoryPool pool = explicit_pool();
@@ -441,7 +441,7 @@ TEST(a_wait_does_not_ask_pools_that_are_gone) {
   waited();
   CHECK_EQUAL(cuMemPoolDestroy(pool), CUDA_SUCCESS);
   waited();
-  freed_async(held);  // with this its memory goes
+  freed_async(held);  // this releases the last memory of the pool
   waited();
   CHECK((changes(program.end()) == Changes{{kCreated, kPiece}, {kDestroyed, kPiece}}));
 }
@@ -463,7 +463,7 @@ TEST_OF_THREADS(a_pool_that_ends_while_it_gives_memory_is_not_asked) {
   };
   freed_async(allocated_from(explicit_pool(), 100));  // waits are watched
   tell(nullptr);
-  // The driver has given the memory. Before this call ends, another thread frees it and destroys the pool.
+  // The driver has allocated the memory. Before this call ends, another thread frees the memory and destroys the pool.
   std::thread other([&] { CHECK_EQUAL(cuMemPoolDestroy(pool), CUDA_SUCCESS); });
   other.join();
   address = 0x5000;
@@ -493,7 +493,7 @@ TEST(the_default_pool_from_before_the_recording_is_seen_at_a_free) {
   const CUdeviceptr of_pool = allocated_from(pool, 100);
   Program program;
   waited();
-  freed_async(of_pool);  // whether its pool is destroyed is not known
+  freed_async(of_pool);  // it is unknown whether its pool is destroyed
   freed_async(before);
   waited();
   CHECK((changes(program.end()) == Changes{{kCreated, kPiece}, {kTrimmed, 0}}));
@@ -585,7 +585,7 @@ TEST(other_memory_can_be_freed_in_the_order_of_a_stream) {
 
 namespace {
 
-// Memory in the order of a stream of a context that is destroyed.
+// Stream-ordered memory in a context that is destroyed.
 void outlive_the_context() {
   use_context(2);
   const CUdeviceptr pooled = allocated_async(stream(13));
@@ -692,7 +692,7 @@ TEST(a_free_that_fails_leaves_the_memory_known) {
   check_pair(program.rows(), kPinned, kBytes);
 }
 
-// ---- memory from before ----
+// ---- memory from before the recording ----
 
 TEST(memory_from_before_the_recording_has_no_size) {
   initialise();
@@ -713,7 +713,7 @@ TEST(memory_from_before_the_recording_has_no_size) {
     CHECK(rows[i].operation == kReleased && rows[i].bytes == 0 && (rows[i].flags & kSizeUnknown) != 0);
     CHECK_EQUAL(int{rows[i].memory}, memory[i]);
   }
-  // A pool that was there before: what it has in use counts.
+  // A pool from before the recording. Its bytes in use count.
   CHECK(rows[2].pool != 0 && rows[2].pool_used == 50 && rows[2].flags == (kAsync | kSizeUnknown));
   CHECK(rows[3].pool_used == 250 && rows[4].pool_used == 50 && rows[4].bytes == 200);
 }
@@ -725,7 +725,7 @@ TEST(a_recording_does_not_know_the_memory_of_an_earlier_one) {
     address = allocated();
     CHECK_EQUAL(program.rows().size(), std::size_t{1});
   }
-  // Meanwhile the program may free it and get the address again.
+  // Meanwhile the program may free the memory and get its address again.
   freed(address);
   CHECK_EQUAL(allocated(), address);
   Program program;
@@ -762,7 +762,7 @@ TEST_OF_THREADS(an_address_that_another_thread_gets_at_once_is_not_mixed_up) {
   };
   allocate(small, 1);
   fake_driver_call(CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2, 2, &release, context, nullptr);
-  // The driver has freed it and gives it to another thread, before the first thread's call ends.
+  // The driver has freed the memory and gives it to another thread before the call of the first thread ends.
   std::thread other([&] { allocate(large, 3); });
   other.join();
   program.collector.flush();  // the other thread's event is read first
@@ -842,7 +842,7 @@ TEST(memory_ends_with_its_context) {
   const CUdeviceptr pooled = allocated_async(stream(13), 400);
   CHECK_EQUAL(cuCtxDestroy_v2(reinterpret_cast<CUcontext>(std::uintptr_t{2})), CUDA_SUCCESS);
   use_context(1);
-  CHECK_EQUAL(cuMemFreeAsync(pooled, nullptr), CUDA_SUCCESS);  // it was the pool's
+  CHECK_EQUAL(cuMemFreeAsync(pooled, nullptr), CUDA_SUCCESS);  // the memory belonged to the pool
   const auto rows = program.rows();
   CHECK_EQUAL(rows.size(), std::size_t{9});
   std::map<std::uint64_t, int> ended;
@@ -877,7 +877,7 @@ TEST(memory_of_graphs_is_what_the_driver_keeps_for_them) {
     CHECK_EQUAL(cuGraphAddMemAllocNode(&node, nullptr, nullptr, 0, &wanted), CUDA_SUCCESS);
   };
   add_node(1, 1);
-  launch();  // what is kept before the recording does not count
+  launch();  // bytes kept before the recording do not count
   Program program;
   launch();
   add_node(1, kPiece + 1);
@@ -938,7 +938,7 @@ TEST(machine_code_that_cannot_be_read_has_no_variables) {
   const std::string file = cubin("variables.cubin");
   fake_module_loaded(5, 1, nullptr, 0);
   for (std::size_t size = 0; size < file.size(); size += 7) {
-    const std::string part = file.substr(0, size);  // of its own, so that sanitizers see a read beyond it
+    const std::string part = file.substr(0, size);  // a separate copy, so that sanitizers detect a read beyond its end
     fake_module_loaded(6, 1, part.data(), part.size());
   }
   std::mt19937 random(1);
@@ -1090,7 +1090,7 @@ TEST_OF_THREADS(threads_without_a_ring_are_counted) {
       threads.emplace_back([&] {
         use_context(1);
         freed(allocated());
-        // A thread that has ended gives its ring away.
+        // The ring of an ended thread is reused.
         ready.fetch_add(1);
         while (ready.load() < kThreads) std::this_thread::yield();
       });

@@ -1,4 +1,4 @@
-// Names of kernels whose function handles were used before: CUPTI 13.0 to 13.3 give them the name that a handle had first.
+// Names of kernels with reused function handles. CUPTI 13.0 to 13.3 give them the first name of the handle.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -17,7 +17,7 @@ const std::string kUnknown = "(unknown kernel)";
 
 struct Program {
   explicit Program(std::uint32_t version = kMixesUp) { fake_set_version(version); }
-  // As the injection does, inside cuInit(). Names of nodes come from the driver.
+  // Starts inside cuInit(), like the injection. Names of nodes come from the driver.
   void begin(const std::string& more = "") {
     CHECK_EQUAL(collector.start((folder.options(more) + ";cupti=" + fake_path()).c_str()), 0);
     CHECK(dlopen(DRIVER_PATH, RTLD_NOW | RTLD_GLOBAL) != nullptr);
@@ -25,7 +25,7 @@ struct Program {
     fake_create_context();
     fake_load_module();
   }
-  // A module is loaded, used by `use` and unloaded.
+  // Loads a module, calls `use` on it and unloads it.
   template <typename Use>
   void with_module(const std::string& name, Use&& use) {
     const std::uintptr_t function = fake_load_function(name.c_str());
@@ -113,11 +113,11 @@ TEST(nothing_is_watched_before_the_first_unload) {
 
 TEST(a_cupti_with_right_names_is_left_alone) {
   Program program(130401);
-  program.begin("kinds=kernel,api");  // not memory, which watches modules
+  program.begin("kinds=kernel,api");  // without the kind memory, which watches modules
   program.with_module("first", [](std::uintptr_t function) { fake_launch_function(function); });
   const unsigned before = fake_callbacks();
   program.with_module("second", [](std::uintptr_t function) { fake_launch_function(function); });
-  CHECK(fake_callbacks() <= before + 1);  // the callback of the module, if one is wanted at all
+  CHECK(fake_callbacks() <= before + 1);  // the callback of the module, if it is watched
   program.end();
 }
 
@@ -181,7 +181,7 @@ TEST(nodes_of_graphs_have_the_names_of_their_kernels) {
   }
 }
 
-// More nodes are copied than a ring of the smallest size holds.
+// More nodes are copied than the smallest ring holds.
 TEST(nodes_whose_events_were_dropped_have_no_names_of_others) {
   for (const bool nvtx : {true, false}) {
     Program program;
@@ -214,7 +214,7 @@ TEST(a_node_whose_kernel_is_changed_has_the_new_name_or_none) {
   CHECK_EQUAL(losses(c, rows::Loss::name_unknown), std::uint64_t{1});
 }
 
-// More launches than a ring of the smallest size holds while the writer waits for its disk.
+// The writer waits for its disk during more launches than the smallest ring holds.
 TEST(a_name_that_was_dropped_is_unknown_and_a_loss) {
   Program program;
   program.begin("max_memory=1048576");
@@ -236,7 +236,7 @@ TEST(a_name_that_was_dropped_is_unknown_and_a_loss) {
   CHECK_EQUAL(losses(c, rows::Loss::name_unknown), unknown);
 }
 
-// At each flush of the end, when the program's calls are not all noted any more, and CUPTI still records.
+// Runs at each flush at the end. Then some calls of the program are not noted, but CUPTI still records.
 TEST_OF_THREADS(launches_while_the_recording_stops_have_no_names_of_others) {
   Program program;
   program.begin("flush_ms=60000");

@@ -43,7 +43,7 @@ struct Program {
     for (int i = 0; i < 1000 && !std::filesystem::exists(path); ++i) sleep_ms(10);
     CHECK(std::filesystem::exists(path));
   }
-  // The kernels in the remaining files, and the number of dropped kernels. `torn`: the recording goes on.
+  // The kernels in the remaining files, and the number of dropped kernels. `torn`: the recording continues.
   std::pair<std::size_t, std::uint64_t> left(bool torn = false) const {
     std::size_t kernels = 0;
     std::uint64_t gone = 0;
@@ -124,7 +124,7 @@ TEST_OF_THREADS(threads_dump_while_others_launch) {
     threads.emplace_back([&] {
       for (; !end; ++launched) launch("k");
     });
-  // A flush passes over the buffer of a thread that is in a call. So the first dump has the kernels of this thread.
+  // A flush leaves out the buffer of a thread that is in a call. So the first dump has the kernels of this thread.
   launch("k");
   ++launched;
   for (int t = 0; t < 2; ++t)
@@ -147,7 +147,7 @@ TEST_OF_THREADS(threads_dump_while_others_launch) {
 
 TEST_OF_THREADS(triggers_dump_while_threads_launch_dump_and_signal) {
   Program program;
-  // A gap is no reason if a round comes so late that the dump would not have it, as on a busy machine if 100 ms are kept.
+  // A late round ignores gaps that the dump would not contain. With 100 ms of kept time this can happen on a busy machine.
   program.begin("last_ms=2000;dump_when=gpu idle > 20ms;dump_when=nvtx:none > 1s;dump_limit=1000;dump_pause_ms=1");
   std::vector<std::thread> threads;
   std::atomic<std::size_t> launched{0};
@@ -169,7 +169,7 @@ TEST_OF_THREADS(triggers_dump_while_threads_launch_dump_and_signal) {
   const auto dumped_idle = [&] {
     const std::vector<std::string> dumps = program.dumps.captures();
     return std::ranges::any_of(dumps, [](const std::string& path) {
-      return path.ends_with(".bin") && CaptureReader(path).says("GPU 0 was idle for");  // others are being written
+      return path.ends_with(".bin") && CaptureReader(path).says("GPU 0 was idle for");  // other dumps are being written
     });
   };
   for (int i = 0; i < 100 && !dumped_idle(); ++i, sleep_ms(100), ++launched) launch("k");
@@ -277,7 +277,7 @@ std::size_t descriptors() {
   return count;
 }
 
-// A dump on SIGUSR2 waits in its first copy.
+// A dump by SIGUSR2 waits in its first copy.
 void hold_a_dump() {
   fault_hold_copies(true);
   const std::uint64_t before = fault_copies_begun();
@@ -285,7 +285,7 @@ void hold_a_dump() {
   wait_until([&] { return fault_copies_begun() > before; });
 }
 
-// Runs `body` in a process of its own, and returns its status.
+// Runs `body` in a separate process, and returns its status.
 template <typename Body>
 int run_apart(Body&& body) {
   const pid_t child = fork();
@@ -310,11 +310,11 @@ TEST(a_slow_dump_delays_nothing_and_outlives_its_recording) {
   hold_a_dump();
   launch("k");
   CHECK_EQUAL(program.collector.flush(), 0);
-  CHECK_EQUAL(program.left(true).first, std::size_t{11});  // in the files, while the dump waits
+  CHECK_EQUAL(program.left(true).first, std::size_t{11});  // the files have them, while the dump waits
   launch("k");
   CHECK_EQUAL(program.collector.stop(), 0);
   CHECK_EQUAL(program.left().first, std::size_t{12});
-  for (const std::string& path : program.folder.captures()) std::filesystem::remove(path);  // what cutrace.record() does
+  for (const std::string& path : program.folder.captures()) std::filesystem::remove(path);  // like cutrace.record()
   Program next;
   next.begin("last_ms=60000");
   launch("k");
@@ -328,7 +328,7 @@ TEST(a_slow_dump_delays_nothing_and_outlives_its_recording) {
 
 TEST_OF_THREADS(files_may_expire_while_a_slow_dump_needs_them) {
   Program program;
-  program.begin("last_ms=1000");  // so long that the dump starts before the row expires, on a busy machine too
+  program.begin("last_ms=1000");  // long enough that the dump starts before the row expires, even on a busy machine
   launch("k");
   CHECK_EQUAL(program.collector.flush(), 0);
   hold_a_dump();
@@ -357,7 +357,7 @@ TEST(dumps_of_many_files_need_few_descriptors) {
   hold_a_dump();
   CHECK(program.folder.captures().size() > 60);
   CHECK(descriptors() <= before + 2);
-  // More files than may be held open when the recording ends: then the dump fails, and not the program's open().
+  // More files than may stay open at the end of the recording. Then the dump fails, but the program's open() does not.
   CHECK_EQUAL(program.collector.stop(), 0);
   CHECK(descriptors() <= before + 2 + 32);
   CHECK_EQUAL(program.left().first, std::size_t{61});
@@ -373,7 +373,7 @@ void allocate(std::uint64_t bytes) {
   CHECK_EQUAL(cuMemAlloc_v2(&address, bytes), CUDA_SUCCESS);
 }
 
-// The program exits while a dump that it has begun by `ask` takes too long.
+// `ask` starts a dump that takes too long, and the program exits meanwhile.
 template <typename Ask>
 void exit_during_a_dump(bool nameless, bool stopped, Ask&& ask) {
   Program program;
@@ -400,7 +400,7 @@ void exit_during_a_dump(bool nameless, bool stopped, Ask&& ask) {
     noted = noted || c.says("was given up at the end of the program");
   }
   CHECK(ended);
-  CHECK(noted != stopped);  // a capture that is complete gets no more notes
+  CHECK(noted != stopped);  // a complete capture gets no more notes
 }
 
 void signal_and_wait(Program&) {

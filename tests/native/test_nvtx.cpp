@@ -25,7 +25,7 @@ using cudaEvent_t = CUevent;
 
 using namespace cutrace;
 
-// What the collector looks for in a Python program.
+// The symbols that the collector looks for in a Python program.
 namespace interpreter {
 bool runs = false, full = false;
 std::vector<std::pair<int (*)(void*), void*>> pending;
@@ -97,7 +97,7 @@ TEST(ranges_of_python_nest_apart_from_those_of_the_program) {
   program.collector.find(pop, "cutrace_range_pop");
   push("before");
   program.begin();
-  pop();  // began before the recording
+  pop();  // started before the recording
   push("function");
   nvtxRangePushA("step");
   push("inner");
@@ -169,7 +169,7 @@ TEST(attributes_arrive_whole) {
   a.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
   a.message.registered = text;
   CHECK_EQUAL(nvtxDomainRangePushEx(domain, &a), 0);
-  CHECK_EQUAL(nvtxRangePushW(L"h\u00e9llo \U0001F600"), 0);  // another domain, another stack
+  CHECK_EQUAL(nvtxRangePushW(L"h\u00e9llo \U0001F600"), 0);  // each domain has a separate stack
   CHECK_EQUAL(nvtxRangePop(), 0);
   CHECK_EQUAL(nvtxDomainRangePop(domain), 0);
   a.payloadType = NVTX_PAYLOAD_TYPE_DOUBLE;
@@ -347,7 +347,7 @@ TEST_OF_THREADS(threads_that_start_at_once_share_the_memory) {
       start.arrive_and_wait();
       nvtxRangePushA("short");
       nvtxRangePop();
-      start.arrive_and_wait();  // no thread gets the buffer of another
+      start.arrive_and_wait();  // each thread has a separate buffer
     });
   for (auto& thread : threads) thread.join();
   const auto c = program.end();
@@ -423,7 +423,7 @@ TEST(open_ranges_are_bounded) {
   CHECK_EQUAL(program.collector.flush(), 0);
   const auto memory = program.collector.statistics().memory_bytes;
   CHECK(memory < (8 << 20) && memory > (1 << 20));
-  // The innermost ranges are still exact, and ends of the others are no second loss.
+  // The innermost ranges are still exact, and ends of the others are not counted as lost again.
   for (int i = kPushes; i-- > 0;) {
     CHECK_EQUAL(nvtxRangePop(), i);
     settle(i);

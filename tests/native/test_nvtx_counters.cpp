@@ -193,7 +193,7 @@ TEST(batches_keep_the_times_of_the_program) {
   CHECK((found["own"] == std::vector<std::pair<std::int64_t, double>>{{now - 3000, 8}, {now - 2990, 9}}));
   CHECK(std::abs(found["shifted"].at(0).first - boot) < 1'000'000);
 #if defined(__x86_64__)
-  // As exact as two readings of the counter some milliseconds apart can be.
+  // The error is that of two readings of the counter some milliseconds apart.
   CHECK(found["cycles"].at(0).first > static_cast<std::int64_t>(low) - 1'000'000 && found["cycles"].at(0).first < static_cast<std::int64_t>(high) + 1'000'000);
 #endif
 }
@@ -211,7 +211,7 @@ TEST(samples_from_before_the_recording_are_left_out) {
   nvtxCounterBatchSubmit(d, &batch);
   const auto c = program.end();
   CHECK(values(c)["timed"] == std::vector<double>({3}));
-  CHECK_EQUAL(c.lost(rows::Loss::nvtx_undecoded), std::uint64_t{1});  // the one that is still to come
+  CHECK_EQUAL(c.lost(rows::Loss::nvtx_undecoded), std::uint64_t{1});  // the batch that is still to come
 }
 
 TEST(samples_that_cannot_be_read_are_counted) {
@@ -331,7 +331,7 @@ TEST(deferred_begins_and_ends_make_ranges) {
   submit(push, -50, 0);
   submit(pop, -40, 0);
   submit(pop, -30, 0);
-  submit(pop, -20, 0);   // no begin
+  submit(pop, -20, 0);   // no start
   submit(start, -10, 3);  // no end
   const auto c = program.end();
   std::vector<std::vector<std::int64_t>> found;
@@ -386,7 +386,7 @@ TEST(batches_of_dynamic_events_are_split) {
                                      NVTX_PAYLOAD_SCHEMA_TYPE_DYNAMIC, 0, nullptr, NVTX_PAYLOAD_SCHEMA_FLAG_MARK});
   program.begin();
   const auto now = static_cast<std::uint64_t>(nvtxTimestampGet());
-  const std::uint64_t events[] = {now - 3, 0, 2, 10, 11, now - 2, 6, 0, now - 1, 0, 5};  // the last one is cut off
+  const std::uint64_t events[] = {now - 3, 0, 2, 10, 11, now - 2, 6, 0, now - 1, 0, 5};  // the last sample is truncated
   const char names[] = "first\0second";
   nvtxEventBatch_t batch{};
   batch.eventSchemaId = schema;
@@ -429,8 +429,8 @@ TEST(times_of_the_programs_clocks_are_converted) {
   // 10 ns a unit, from now - 1000 on.
   const nvtxSyncPoint_t table[] = {{0, now - 1000}, {50, now - 500}};
   nvtxTimeSyncPointTable(d, points, kTool, table, 2);
-  nvtxTimeSyncPoint(d, kTool, single, now - 5'000'000, 7);  // 1 us a unit, known from its resolution
-  nvtxTimeSyncPoint(d, chained, points, 1000, 0);           // half a unit of `points` a unit
+  nvtxTimeSyncPoint(d, kTool, single, now - 5'000'000, 7);  // 1 us per unit, known from its resolution
+  nvtxTimeSyncPoint(d, chained, points, 1000, 0);           // one unit is half a unit of `points`
   nvtxTimeSyncPoint(d, chained, points, 1100, 50);
   nvtxTimestampConversionFactor(d, factor, kTool, 2.5, 100, now - 1000);
   nvtxTimeSyncPoint(d, unknown, kTool, 1, now);  // one point of a clock of unknown rate
@@ -495,7 +495,7 @@ TEST_OF_THREADS(counters_of_many_threads_all_arrive_or_are_counted) {
   const auto c = program.end();
   const std::uint64_t dropped = c.lost(rows::Loss::nvtx_dropped);
   const std::uint64_t rows = c.rows<rows::Counters>().size();
-  // A dropped event is a sample, or a batch of two.
+  // A dropped event is one sample, or a batch of two samples.
   CHECK(rows + dropped <= kThreads * (kEach + 2 * kEach / 1000) && rows + 2 * dropped >= kThreads * (kEach + 2 * kEach / 1000));
 }
 

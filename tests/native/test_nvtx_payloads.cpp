@@ -92,7 +92,7 @@ TEST(every_way_to_pass_a_payload_arrives) {
   CHECK_EQUAL(nvtxDomainRangePop(d), 0);
   nvtxDomainRangeEnd(d, nvtxDomainRangeStartEx(d, &a));
   nvtxDomainRangeEnd(d, nvtxRangeStartPayload(d, &payload, 1));
-  // At the end of a range, alone and beside those of its start.
+  // Payloads at the end of a range, with and without payloads at its start.
   auto plain = attributes("plain");
   CHECK_EQUAL(nvtxDomainRangePushEx(d, &plain), 0);
   CHECK_EQUAL(nvtxRangePopPayload(d, &payload, 1), 0);
@@ -209,7 +209,7 @@ TEST(arrays_nested_schemas_and_enums_are_read) {
            entry("corners", point, NVTX_PAYLOAD_ENTRY_FLAG_ARRAY_FIXED_SIZE, 2), entry("mode", mode), entry("priority", priority),
            entry("unknown", priority)},
           NVTX_PAYLOAD_SCHEMA_TYPE_STATIC, sizeof(Shape)});
-  // A schema with one field stands for its value.
+  // A schema with one field is written as the value of the field.
   const auto boxed = registered(d, {{entry("boxed", NVTX_PAYLOAD_ENTRY_TYPE_CSTRING, 0, 3)}});
   const auto names = registered(d, {{entry("names", boxed, NVTX_PAYLOAD_ENTRY_FLAG_ARRAY_FIXED_SIZE, 3)}});
   program.begin();
@@ -336,7 +336,7 @@ TEST(strings_behind_pointers_are_copied_at_once) {
   const Pair pairs[] = {{"size", 5}, {"rank", -1}};
   const nvtxPayloadData_t named[] = {data(pair, pairs[0]), data(pair, pairs[1])};
   nvtxMarkPayload(d, named, 2);
-  // Memory that is gone does no harm.
+  // Unmapped memory does no harm.
   void* const gone = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK_EQUAL(munmap(gone, 4096), 0);
   mark(d, pair, Pair{static_cast<const char*>(gone), 6});
@@ -384,7 +384,7 @@ TEST(payloads_name_and_color_their_event) {
   const auto schema = registered(d, {{entry("message", NVTX_PAYLOAD_ENTRY_TYPE_NVTX_REGISTERED_STRING_HANDLE, kMessage),
                                       entry("category", NVTX_PAYLOAD_ENTRY_TYPE_CATEGORY), entry("color", NVTX_PAYLOAD_ENTRY_TYPE_COLOR_ARGB),
                                       entry("id", NVTX_PAYLOAD_ENTRY_TYPE_INT32)}});
-  // A schema that other payloads of the event refer to has no fields of its own, but may have the message.
+  // A schema that other payloads of the event refer to has no separate fields, but may have the message.
   const auto name = registered(d, {{entry("name", NVTX_PAYLOAD_ENTRY_TYPE_CSTRING, kMessage | NVTX_PAYLOAD_ENTRY_FLAG_ARRAY_ZERO_TERMINATED)},
                                    NVTX_PAYLOAD_SCHEMA_TYPE_DYNAMIC, 0, nullptr, NVTX_PAYLOAD_SCHEMA_FLAG_REFERENCED});
   program.begin();
@@ -419,7 +419,8 @@ TEST(ids_belong_to_their_domain_and_may_come_late) {
   CHECK_EQUAL(registered(d, {{entry("bytes", NVTX_PAYLOAD_ENTRY_TYPE_UINT64)}, 1, 0, nullptr, 0, id}), id);
   CHECK_EQUAL(registered(other, {{entry("ratio", NVTX_PAYLOAD_ENTRY_TYPE_DOUBLE)}, 1, 0, nullptr, 0, id}), id);
   CHECK_EQUAL(registered(d, {{entry("bytes", NVTX_PAYLOAD_ENTRY_TYPE_UINT64)}, 1, 0, nullptr, 0, id}), id);  // as NCCL does
-  CHECK_EQUAL(registered(d, {{entry("x", NVTX_PAYLOAD_ENTRY_TYPE_UINT64)}, 1, 0, nullptr, 0, 7}), std::uint64_t{0});  // no id for programs
+  // an id that programs must not choose
+  CHECK_EQUAL(registered(d, {{entry("x", NVTX_PAYLOAD_ENTRY_TYPE_UINT64)}, 1, 0, nullptr, 0, 7}), std::uint64_t{0});
   CHECK_EQUAL(registered(d, {{}}), std::uint64_t{0});
   CHECK_EQUAL(registered_enum(d, {}, 3), std::uint64_t{0});
   // A schema may name an enum that is registered later.
@@ -488,7 +489,7 @@ TEST(hostile_schemas_do_no_harm) {
       for (const std::uint64_t detail : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1} << 40, huge})
         for (const std::uint64_t kind : {1, 2, 3, 4})
           schemas.push_back(registered(d, {{entry(nullptr, type, flags, detail), entry("b", type, flags, detail, detail)}, kind, 0, nullptr, 0, 0, 3}));
-  // Nested deeper than anything sensible, and in a circle.
+  // Schemas nested deeper than the limit, and in a circle.
   std::uint64_t nested = schemas[0];
   for (int i = 0; i < 200; ++i) nested = registered(d, {{entry("n", nested), entry("m", 17, 0x30)}, 2});
   schemas.push_back(nested);
@@ -574,8 +575,8 @@ TEST(a_forked_child_records_payloads) {
   CHECK_EQUAL(seen, std::size_t{2});
 }
 
-// What NCCL 2.26 and later do: names of functions, registered once; a schema at the first call of each function; the payload of
-// an initialisation with the pop, because it is known only then.
+// Like NCCL 2.26 and later. Names of functions are registered once, and schemas at the first call of each function. The payload
+// of an initialisation comes with the pop, because it is known only then.
 TEST_OF_THREADS(communicators_and_collectives_like_those_of_nccl_are_complete) {
   NvtxProgram program;
   const auto d = nvtxDomainCreateA("NCCL");

@@ -1,4 +1,4 @@
-// Samples of program counters on a scripted CUPTI: what arrives in the capture, and what is said where they cannot be had.
+// Samples of program counters on a scripted CUPTI: the rows of the capture, and the notes about missing samples.
 #include <atomic>
 #include <map>
 #include <set>
@@ -33,7 +33,7 @@ std::map<At, Count> sums(const CaptureReader& capture) {
   return found;
 }
 
-// What the fake CUPTI samples of so many kernels.
+// The samples of the fake CUPTI for this number of kernels.
 std::map<At, Count> profile(const std::string& kernel, std::uint64_t n) {
   return {{{kernel, 16, "selected"}, {n, 0}},
           {{kernel, 32, "selected"}, {n, 0}},

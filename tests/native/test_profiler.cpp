@@ -1,4 +1,4 @@
-// The gate that launches pass while some are counted alone. cutrace profile as a whole: tests/metrics/test_profiling.py.
+// The gate for launches of which some are counted alone. cutrace profile as a whole: tests/metrics/test_profiling.py.
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -13,7 +13,7 @@ namespace {
 
 using Gate = LaunchGate<int>;
 
-// Later than any test takes, so that a thread which waits for it makes the test hang.
+// Later than the end of any test, so that a thread that waits for it makes the test hang.
 Gate::Clock::time_point never() { return Gate::Clock::now() + std::chrono::hours(1); }
 
 // Threads that launch all the time, each for a while, until the test is over.
@@ -71,7 +71,7 @@ TEST_OF_THREADS(launches_that_waited_go_before_the_next_one_alone) {
     entered = true;
     gate.leave();
   });
-  for (int i = 1; !entered; ++i) {  // for ever, if the next one is always first
+  for (int i = 1; !entered; ++i) {  // waits forever if the next launch is always first
     gate.leave_alone();
     CHECK(gate.enter_alone(i, never()));
   }
@@ -85,7 +85,7 @@ TEST(a_launch_that_has_waited_enough_disturbs_the_one_alone) {
   const auto first = gate.enter(Gate::Clock::now());
   CHECK(first && *first == 7);
   CHECK(!gate.undisturbed());
-  CHECK(!gate.enter(Gate::Clock::now()));  // said once
+  CHECK(!gate.enter(Gate::Clock::now()));  // reported once
   gate.leave_alone();
   CHECK(!gate.enter_alone(8, Gate::Clock::now()));  // two are inside
   gate.leave();

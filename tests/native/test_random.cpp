@@ -1,6 +1,7 @@
-// Random use of the collector: recordings with any options, with threads that launch, load and unload modules, replay graphs, mark,
-// leave ranges open, cut, dump, flush, fork and stop, and with failures of disk, memory or driver. Each event of a recording is in its files once or counted as lost, or the
-// recording has failed with a note; and no call takes much longer than the recording's patience.
+// Random use of the collector: recordings with any options, with threads that launch, load and unload modules, replay graphs,
+// mark, leave ranges open, cut, dump, flush, fork and stop, and with failures of disk, memory or driver. Each event of a
+// recording is in its files once or counted as lost, or the recording has failed with a note. No call takes much longer than the
+// recording's patience.
 //
 // `test_random --seconds 10 --seed 1`, or `--rounds 5` for an amount of work that depends on no clock. The seed determines the actions of each thread, not their timing. `--faults` names the
 // possible faults (see kFaults); `--faults none` disables them. Even seeds load the driver, and every third one replays no graphs,
@@ -152,12 +153,12 @@ class Watch {
 
 enum class Kind { kernel, mark, range };
 
-// A kernel, a mark or a range, and when its calls began and ended. Its row holds its serial number.
+// A kernel, a mark or a range, and the start and the end of its calls. Its row has its serial number.
 struct Item {
   Kind kind;
   std::uint64_t serial = 0;
-  std::uint64_t began = 0, opened = 0;     // opened: when the call that opens a range had returned
-  std::uint64_t closing = 0, ended = kNever;  // closing: when the call that closes it began
+  std::uint64_t began = 0, opened = 0;     // opened: the return of the call that opens a range
+  std::uint64_t closing = 0, ended = kNever;  // closing: the start of the call that closes it
 };
 
 struct Recording {
@@ -190,10 +191,10 @@ struct Program {
   std::atomic<bool> gate_wanted{false};
   std::shared_ptr<Recording> current;  // under gate
   std::atomic<Recording*> attached{nullptr};  // the recording that records GPU work, until it is stopped
-  std::atomic<bool> initialised{false};       // CUDA, inside the first injection: no module is loaded before
+  std::atomic<bool> initialised{false};       // inside the first injection of CUDA, before any module is loaded
   bool graphs = true;                         // whether threads replay graphs
-  std::atomic<bool> graph_ran{false};         // while GPU work was recorded
-  std::mutex signal;                   // no thread stops while it is held
+  std::atomic<bool> graph_ran{false};         // set while GPU work is recorded
+  std::mutex signal;                   // no thread stops a recording while it is held
 
   std::mutex mutex;
   std::vector<Item> items;  // under mutex
@@ -278,7 +279,8 @@ class Producer {
     fake_launch("k", 1 + serial % 3, serial, false);
     finish(item);
   }
-  // A module with one function, which gets the handle of an unloaded one. CUPTI's name of its kernel is then that of another.
+  // A module with one function, which gets the handle of an unloaded one. CUPTI's record of its kernel then has the name of
+  // another one.
   void module() {
     const Item item = begin(Kind::kernel);
     const std::uintptr_t function = fake_load_function(name('u', item.serial).c_str());
@@ -428,7 +430,7 @@ void fork_child(Random& random) {
   const Random of_child(random());
   auto watch = std::make_optional<Watch>("fork");
   const pid_t child = fork();
-  if (child == 0) run_child(of_child);  // without the locks of this program: their owners do not exist in the child
+  if (child == 0) run_child(of_child);  // takes no lock of this program, because the owners of locks do not exist in the child
   watch.reset();
   CHECK(child > 0);
   int status = 0;
@@ -587,7 +589,7 @@ constexpr Fault kFaults[] = {
      }},
 };
 
-// Starts a fault: something fails or takes long from now on.
+// Starts a fault: operations fail or take long from now on.
 std::string begin_fault(Random& random) {
   std::vector<Fault> allowed;
   for (const Fault& fault : kFaults)
@@ -688,7 +690,7 @@ struct Found {
     for (const auto& [key, n] : losses) count += key.first == reason ? n : 0;
     return count;
   }
-  // CUPTI's records that the collector has not got, or not read.
+  // The number of CUPTI's records that the collector did not get or did not read.
   std::uint64_t not_read() const {
     std::uint64_t count = lost(rows::Loss::cupti_dropped);
     for (const char* of : {"activity records", "buffers that were not read"})
@@ -718,7 +720,7 @@ std::uint64_t serial_of(const std::string& name, const std::string& prefixes) {
   return std::stoull(name.substr(1));
 }
 
-// Adds the contents of a file of this recording. No event is in it twice or from outside its time.
+// Adds the contents of a file of this recording. No event is in the file twice, and none is from outside its time.
 void read(const CaptureReader& c, const Recording& r, const Items& items, Found& found) {
   std::string row;
   const auto note = [&](std::unordered_set<std::uint64_t>& seen, Kind kind, std::uint64_t serial) -> const Item& {
@@ -733,7 +735,7 @@ void read(const CaptureReader& c, const Recording& r, const Items& items, Found&
     const Item& item = it->second;
     if (item.kind != kind) fail("is something else");
     if (!seen.insert(serial).second) fail("is there twice");
-    // After a stop that gave up, a stuck part still uses CUPTI: later events of the program may be in the file.
+    // After a stop that gave up, a stuck part still uses CUPTI, so later events of the program may be in the file.
     if ((item.began > r.stop_returned && r.stopped == 0) || item.ended < r.start_called)
       fail("was not done during the recording");
     return item;
@@ -786,7 +788,7 @@ void read(const CaptureReader& c, const Recording& r, const Items& items, Found&
     found.losses[{static_cast<rows::Loss>(std::uint16_t{loss.reason}), c.text(loss.detail)}] += loss.count;
 }
 
-// Where no event was lost, a range ends with its own pop.
+// Without lost events, a range ends with its own pop.
 void check_ends(const CaptureReader& c, const Items& items) {
   for (const auto& range : c.rows<rows::NvtxRanges>()) {
     const Item& item = items.at(serial_of(c.text(range.name), "ps"));
@@ -850,7 +852,7 @@ void judge(const Recording& r, const Items& items) {
   if (dropped == 0 && orderly && found.ended)
     for (const CaptureReader& c : files) check_ends(c, items);
 
-  // Events that were certainly during the recording, and events that may have been.
+  // Events that certainly happened during the recording, and events that perhaps did.
   std::uint64_t kernels = 0, marks = 0, ranges = 0, maybe_kernels = 0, maybe_nvtx = 0;
   std::uint64_t missing_kernels = 0, missing_marks = 0, missing_ranges = 0;
   for (const auto& [serial, item] : items) {

@@ -57,7 +57,7 @@ struct Reader final : StackSink {
   }
 
   CapturedStack take(std::size_t memory = kMemory) { return capture_stack(*this, {this, recording}, memory); }
-  // "file:function:line" of each frame, outermost first, or what there is instead of a stack.
+  // "file:function:line" of each frame, outermost first, or the reason for a missing stack.
   std::string stack(std::size_t memory = kMemory) {
     const CapturedStack captured = take(memory);
     CHECK((captured.result == Captured::stack) == (captured.number != 0));
@@ -72,7 +72,7 @@ struct Reader final : StackSink {
   std::map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>> nodes;
   std::function<void()> in_definition;
   static inline std::atomic<std::uint32_t> readers{0};
-  std::uint32_t recording = ++readers << 16;  // its own, also at the address of an earlier one
+  std::uint32_t recording = ++readers << 16;  // a new object, also at the address of an earlier one
   unsigned forgotten = 0, defined = 0;
   bool full = false;
 };
@@ -106,7 +106,7 @@ TEST(entries_of_the_interpreter_and_frames_that_have_not_begun_are_hidden) {
   frames.enter(code, 1);     // before the first instruction that can be traced
   Reader reader;
   CHECK_EQUAL(reader.stack(), "a.py:f:1");
-  frames.enter(code, 1, kOwnedByGenerator);  // a generator that is thrown into before its start
+  frames.enter(code, 1, kOwnedByGenerator);  // a generator that gets an exception before its start
   CHECK_EQUAL(reader.stack(), "a.py:f:1 a.py:f:1");
   frames.leave_all();
   frames.enter(code, 1);
@@ -251,7 +251,7 @@ TEST(a_code_object_that_dies_is_forgotten) {
   CHECK_EQUAL(fake_python::freed.size(), std::size_t{3});
 }
 
-// More objects than a line of the table of noted ones has room for.
+// More objects than a line of the table of noted objects can hold.
 TEST(deaths_are_seen_among_very_many_code_objects) {
   fake_python::install(12);
   watch_code_deaths(fake_python::code_type.data());
@@ -339,7 +339,7 @@ TEST(a_thread_with_many_stacks_gets_larger_tables) {
   take_all();
   CHECK(reader.forgotten == forgotten && reader.defined == defined);
   const std::size_t memory = stack_tables_memory();
-  // The small tables that it had are for other threads.
+  // Other threads reuse its earlier small tables.
   on_thread([&] {
     Frames frames;
     frames.enter(*codes[0]);
@@ -420,7 +420,7 @@ TEST_OF_THREADS(at_the_end_of_the_interpreter_only_its_thread_has_stacks) {
   fake_python::install(12);
   const Code main("a.py", "main", 1);
   std::atomic<bool> inside{false}, go_on{false}, closed{false};
-  // A capture that runs is waited for.
+  // close_captures() waits for a running capture.
   std::thread busy([&] {
     Frames frames;
     frames.enter(main);
@@ -482,7 +482,7 @@ TEST_OF_THREADS(threads_capture_while_code_objects_die) {
 
 namespace {
 
-// A file with the rows of stacks. Events go in as those of a ring.
+// A file with the rows of stacks. Events are passed as from a ring.
 struct StackFile {
   explicit StackFile(std::size_t limit = kMemory, const std::string& more = {}) {
     char name[] = "/tmp/cutrace-test-XXXXXX";
@@ -675,7 +675,7 @@ TEST(the_writer_forgets_at_its_limit_and_threads_define_again) {
     expected.push_back(std::to_string(i) + "/1: a.py:f" + std::to_string(i) + ":1");
     const unsigned before = StackFile::renewed;
     if (i % 50 == 0) written.decoder->write_out(false);
-    // An event that was in a ring when the writer forgot.
+    // An event that was in a ring when the writer forgot its stacks.
     if (StackFile::renewed != before && StackFile::renewed == 1) {
       written.call(idle.ring, 9999, 1);
       expected.push_back("9999/2: a.py:f-1:1");

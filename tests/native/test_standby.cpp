@@ -1,5 +1,5 @@
-// The socket of a process on standby: its protocol, strange peers, and recordings that several ask for at once. Whole
-// programs are in tests/faults/test_standby.py.
+// The socket of a process on standby: its protocol, unusual peers, and concurrent requests for recordings. Whole programs are in
+// tests/faults/test_standby.py.
 #include "collector/features/standby/standby.h"
 
 #include <dlfcn.h>
@@ -28,7 +28,7 @@
 
 using namespace cutrace;
 
-// How often a mutex was unlocked that was not locked. Sanitizers replace this function themselves.
+// The number of unlocks of an unlocked mutex. Sanitizers replace this function themselves.
 static std::atomic<int> wrong_unlocks{0};
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 extern "C" int pthread_mutex_unlock(pthread_mutex_t* mutex) {
@@ -223,7 +223,7 @@ TEST_OF_THREADS(calls_that_do_not_return_are_counted_at_the_end) {
   };
   CHECK_EQUAL(kept_back("1.bin", false), std::uint64_t{1});
   CHECK_EQUAL(fake_finalized(), 0u);
-  CHECK_EQUAL(kept_back("2.bin", true), std::uint64_t{0});  // the buffer of the recording before is none of this one
+  CHECK_EQUAL(kept_back("2.bin", true), std::uint64_t{0});  // the buffer of the previous recording does not belong to this one
 }
 
 TEST(strange_requests_are_refused) {
@@ -252,7 +252,7 @@ TEST(strange_requests_are_refused) {
   endless.send(std::string(100'000, 'x'));
   CHECK(contains(endless.line(), "the request is too long"));
   CHECK_EQUAL(endless.line(), std::string());
-  // More than there is room for: the oldest go, the one that records stays.
+  // More peers than slots: the oldest are closed, but the peer that records stays.
   std::vector<std::unique_ptr<Client>> many;
   for (int i = 0; i < 30; ++i) many.push_back(std::make_unique<Client>(standby));
   CHECK(contains(many.back()->line(), "protocol"));
@@ -297,7 +297,7 @@ TEST(a_fork_does_not_wait_for_a_free_descriptor) {
     if (child == 0) ::_exit(0);
     CHECK(::waitpid(child, nullptr, 0) == child);
   }
-  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(3));  // 5 s when each waits
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(3));  // 5 s if each request waits
   for (const int fd : files) ::close(fd);
   CHECK(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   pollfd file{late, POLLIN, 0};
@@ -322,7 +322,7 @@ TEST(a_clone_that_exits_leaves_the_standby_of_its_parent_alone) {
 
 TEST_OF_THREADS(a_child_that_goes_on_standby_while_it_forks) {
   const Standby standby;
-  // A handler that is older than those of the collector runs between theirs.
+  // A handler older than the collector's handlers runs between them.
   static std::atomic<bool> forking{false}, on_standby{false};
   CHECK(older_handler == nullptr);
   older_handler = [] {
@@ -331,7 +331,7 @@ TEST_OF_THREADS(a_child_that_goes_on_standby_while_it_forks) {
   };
   const pid_t child = ::fork();  // the handlers are installed, and it is not on standby
   if (child == 0) {
-    const int before = wrong_unlocks;  // of a fork without that
+    const int before = wrong_unlocks;  // of a fork without these handlers
     forking = false;
     std::thread beginning([&] {
       while (!forking) sleep_ms(1);
@@ -367,7 +367,7 @@ TEST(cupti_is_finalized_after_an_attachment_and_works_again) {
 
 TEST(cupti_is_not_finalized_after_a_graph_has_run_or_records_were_dropped) {
   for (const bool graph : {true, false}) {
-    const pid_t child = ::fork();  // it holds for the rest of a process
+    const pid_t child = ::fork();  // it stays for the rest of the process
     if (child == 0) {
       const Standby standby;
       Client client(standby);
@@ -415,7 +415,7 @@ TEST_OF_THREADS(the_program_and_attachers_start_recordings_at_once) {
       Client client(standby);
       client.line();
       if (contains(client.ask("start output=" + path), "error")) continue;
-      if (++attached % 2 == 0) client.ask("stop");  // else by the end of the connection
+      if (++attached % 2 == 0) client.ask("stop");  // otherwise the end of the connection stops it
     }
   };
   std::thread program([&] {

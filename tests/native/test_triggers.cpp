@@ -1,4 +1,4 @@
-// Conditions for dumps: what they say, when they become true, and when a dump is due.
+// Conditions for dumps: their syntax, the times when they become true, and the times of due dumps.
 #include <random>
 #include <string>
 #include <vector>
@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kMs = 1'000'000, kSecond = 1000 * kMs;
 constexpr std::uint64_t kBegin = 1000 * kSecond;
 
-// Triggers of a recording that keeps ten seconds, and the names of ranges as the capture numbers them.
+// Triggers of a recording that keeps ten seconds, and names of ranges with the ids of the capture.
 struct Watch {
   explicit Watch(const std::vector<std::string>& conditions, std::uint64_t limit = 5, std::uint64_t pause = 30 * kSecond,
                  std::uint64_t kept = 10 * kSecond)
@@ -56,7 +56,7 @@ void check_text(const std::vector<std::string>& texts, const std::string& only) 
   CHECK_EQUAL(texts[0], only);
 }
 
-// All records before `until` have come, as late as the triggers wait for.
+// All records before `until` have arrived, as late as the triggers wait.
 void settle(Triggers& triggers, std::uint64_t until) { triggers.settle(until, until + 2500 * kMs); }
 
 }  // namespace
@@ -95,7 +95,7 @@ TEST(names_are_patterns) {
   watch.range("step", kBegin, 2 * kMs, "mydomain");
   CHECK_EQUAL(watch.triggers.moment(), kBegin + 2 * kMs);
   Watch any({"nvtx:step > 1ms"});
-  any.range("step", kBegin, 2 * kMs, "other");  // a name is one in every domain
+  any.range("step", kBegin, 2 * kMs, "other");  // a name without a domain matches every domain
   CHECK(any.triggers.moment() != 0);
 }
 
@@ -150,7 +150,7 @@ TEST(a_median_is_that_of_the_ranges_before) {
   for (std::uint64_t i = 0; i < 9; ++i) watch.range("step", kBegin + i, 10 * kMs);
   watch.range("step", kBegin, 31 * kMs);  // nine are too few
   CHECK_EQUAL(watch.triggers.moment(), std::uint64_t{0});
-  watch.range("step", kBegin, 30 * kMs);  // not more than three times
+  watch.range("step", kBegin, 30 * kMs);  // less than three times the median
   CHECK_EQUAL(watch.triggers.moment(), std::uint64_t{0});
   watch.range("step", kBegin, 31 * kMs);
   check_text(watch.dump(kBegin + 10 * kSecond), "step took 31.00 ms, the median is 10.00 ms (nvtx:step > 3x median)");
@@ -163,14 +163,14 @@ TEST(idle_times_are_between_work_in_any_order) {
   Watch watch({"gpu idle > 500ms"});
   Triggers& t = watch.triggers;
   t.worked(0, 0, kBegin + 700 * kMs, kBegin + 710 * kMs);
-  t.worked(0, 0, kBegin, kBegin + 10 * kMs);  // a buffer that comes late
+  t.worked(0, 0, kBegin, kBegin + 10 * kMs);  // a late buffer
   t.worked(1, 0, kBegin + 900 * kMs, kBegin + 910 * kMs);  // the first of its device
   settle(t, kBegin + 600 * kMs);
-  CHECK_EQUAL(t.moment(), std::uint64_t{0});  // something could have begun before 700 ms
+  CHECK_EQUAL(t.moment(), std::uint64_t{0});  // work could have started before 700 ms
   settle(t, kBegin + 701 * kMs);
   CHECK_EQUAL(t.moment(), kBegin + 700 * kMs);
   check_text(watch.dump(kBegin + 10 * kSecond), "GPU 0 was idle for 690.00 ms (gpu idle > 500ms)");
-  // Other streams fill the gap, at its edges and over it.
+  // Other streams fill the gap, from its edges or completely.
   Watch filled({"gpu idle > 500ms"}, 5, kSecond, 1000 * kSecond);
   std::mt19937_64 random(1);
   std::vector<std::pair<std::uint64_t, std::uint64_t>> work;
@@ -188,7 +188,7 @@ TEST(work_that_was_launched_may_be_running) {
   Triggers& t = watch.triggers;
   t.worked(0, 1, kBegin, kBegin + kMs);
   t.launched(2, kBegin + 2 * kMs);
-  t.launched(1, kBegin);  // its work came before
+  t.launched(1, kBegin);  // its work came before the launch
   t.worked(0, 3, kBegin + 800 * kMs, kBegin + 801 * kMs);
   settle(t, kBegin + 9 * kSecond);
   t.worked(0, 2, kBegin + 3 * kMs, kBegin + 8 * kSecond);
@@ -252,12 +252,12 @@ TEST(a_range_that_hangs_is_dumped_once) {
   watch.range("step", start, 6500 * kMs, "", true);
   CHECK_EQUAL(watch.triggers.moment(), start + 6500 * kMs);
   watch.range("step", start, 6600 * kMs, "", true);
-  const auto reasons = watch.dump(start + 9 * kSecond);  // no next range is waited for
+  const auto reasons = watch.dump(start + 9 * kSecond);  // the trigger waits for no further range
   CHECK_EQUAL(reasons.size(), std::size_t{2});
   CHECK_EQUAL(reasons[0], std::string("step has not ended after 6.500 s (nvtx:step > 1s)"));
   CHECK_EQUAL(reasons[1], std::string("step has not ended after 6.600 s, the median is 500.00 ms (nvtx:step > 3x median)"));
   watch.range("step", start, 60 * kSecond, "", true);
-  watch.range("step", start, 90 * kSecond);  // it ends after all
+  watch.range("step", start, 90 * kSecond);  // it does end
   CHECK_EQUAL(watch.triggers.moment(), std::uint64_t{0});
   CHECK(watch.triggers.notes(true).empty());
   watch.range("step", start + 100 * kSecond, 2 * kSecond);

@@ -167,7 +167,7 @@ TEST(pool_accounts_for_each_buffer) {
   pool.begin_recording();  // both came too late for their recording
   CHECK(pool.none_waits());
   CHECK_EQUAL(pool.discarded(), std::uint64_t{0});
-  CHECK(!pool.all_read());  // for good: what they held is not known
+  CHECK(!pool.all_read());  // for the rest of the process, because their contents are unknown
   pool.complete(pool.request(), 8);
   pool.drain([](std::uint8_t*, std::size_t) {});
   CHECK(pool.none_waits() && !pool.all_read());
@@ -288,7 +288,7 @@ TEST(a_window_has_work_by_its_launch_and_other_rows_by_their_start) {
   const CaptureWindow at_the_seam{1, {1000, 0xFFFFFFF0u}, {2000, 16}};
   CHECK(at_the_seam.has(kernel_of(0xFFFFFFF1u, 0)) && at_the_seam.has(kernel_of(15, 0)));
   CHECK(!at_the_seam.has(kernel_of(0xFFFFFFEFu, 0)) && !at_the_seam.has(kernel_of(17, 0)));
-  // Without numbers times decide, and work may start after the end.
+  // Without numbers, times decide, and work may start after the end.
   const CaptureWindow by_time{1, {1000, 0}, {2000, 0}};
   CHECK(by_time.has(kernel_of(5, 3000)) && by_time.has(kernel_of(5, 0)) && !by_time.has(kernel_of(5, 999)));
   CHECK(by_time.has(call_at(5, 1000)) && !by_time.has(call_at(5, 2000)) && !by_time.has(call_at(5, 999)));
@@ -331,7 +331,7 @@ TEST(the_latest_window_opens_and_closes_once) {
   latest.close({30, 0});
   CHECK_EQUAL(latest.get().end.time, 20u);
   CHECK(latest.open(at(40)));
-  latest.close({35, 0});  // asked for before it was open
+  latest.close({35, 0});  // requested before it was open
   CHECK_EQUAL(latest.get().number, 2u);
   CHECK_EQUAL(latest.get().end.time, 40u);
 }
@@ -765,7 +765,7 @@ TEST(strings_that_were_made_to_collide_are_spread_over_buckets) {
   const std::uint64_t first = unseeded_mix(15, 0x2545F4914F6CDD1Du) ^ kFirst;
   spread_over_buckets([&](std::uint64_t i) { return bytes_of({first, i}, 15); });
 }
-TEST(strings_that_collide_whatever_comes_before_are_spread_over_buckets) {  // a seed in the first step alone is of no use
+TEST(strings_that_collide_whatever_comes_before_are_spread_over_buckets) {  // a seed in only the first step has no effect
   spread_over_buckets([](std::uint64_t i) { return bytes_of({i, kSecond}, 20); });
 }
 
@@ -782,7 +782,7 @@ namespace {
 
 constexpr std::uint64_t node_id(std::uint32_t graph, std::uint32_t index) { return (std::uint64_t{graph} << 32) + index; }
 
-// As CUPTI reports the copy of a node.
+// Reports the copy of a node as CUPTI does.
 void copy_node(GraphNodes& nodes, std::uint64_t node, std::uint64_t original) {
   nodes.created(node, 9, 1, "[\"instantiate\"]");
   nodes.copied(node, original, 1);

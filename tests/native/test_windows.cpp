@@ -1,4 +1,5 @@
-// Recordings of windows that the program opens and closes: each window has a complete file, with what was launched inside.
+// Recordings of windows that the program opens and closes. Each window has a complete file with the work that was launched
+// inside.
 #include <nvtx3/nvToolsExt.h>
 #include <sys/wait.h>
 
@@ -35,7 +36,7 @@ void wait_until(Condition&& condition) {
   CHECK(condition());
 }
 
-// A program on the fake GPU that uses NVTX. NVTX looks for its tool at the first call of the process, which is made here,
+// A program on the fake GPU that uses NVTX. NVTX looks for its tool at the first call of the process. That call is made here,
 // before there are threads.
 struct Program {
   Program() {
@@ -57,7 +58,7 @@ struct Program {
     CHECK_EQUAL(collector.statistics().cupti_active, 1u);
   }
   void end() { CHECK_EQUAL(collector.stop(), 0); }
-  // The path of a window's file, which may not be there.
+  // The path of a window's file, which may not exist.
   std::string place(int number) const {
     const std::string ending = "-w" + std::to_string(number) + ".bin";
     for (const std::string& path : folder.captures())
@@ -104,7 +105,7 @@ std::vector<Range> ranges(const CaptureReader& c) {
   return found;
 }
 
-// The start and the end of the file's window, as its last process block about them says.
+// The start and the end of the file's window, from the last process block that has them.
 std::pair<std::uint64_t, std::uint64_t> times_of_window(const CaptureReader& c) {
   constexpr std::string_view kKey = "\"windows\":[[";
   std::pair<std::uint64_t, std::uint64_t> times{0, 0};
@@ -118,7 +119,7 @@ std::pair<std::uint64_t, std::uint64_t> times_of_window(const CaptureReader& c) 
   return times;
 }
 
-// Nothing is missing in the file of a window.
+// Checks that the file of a window is complete.
 void check_complete(const CaptureReader& c, const char* range = "profiler") {
   for (const auto& row : c.rows<rows::Losses>())
     check::failed(__FILE__, __LINE__, std::to_string(row.reason) + " " + std::to_string(row.count) + " " + c.text(row.detail));
@@ -136,7 +137,7 @@ void check_complete(const CaptureReader& c, const char* range = "profiler") {
   CHECK(c.rows<rows::Contexts>().size() >= 1);
 }
 
-// Kernels and launching calls of a file belong together, and both are all that CUPTI numbered in between.
+// Checks that each kernel of a file has its launching call, and that the file has all calls with numbers in between.
 void check_consistent(const CaptureReader& c) {
   std::set<std::uint32_t> kernels, calls;
   for (const auto& row : c.rows<rows::Kernels>()) CHECK(kernels.insert(std::uint32_t{row.correlation}).second);
@@ -168,7 +169,7 @@ TEST(one_window_has_what_is_launched_inside) {
   CHECK(call_names(c) == std::set<std::string>{"cudaLaunchKernel"});
   CHECK_EQUAL(c.rows<rows::ApiCalls>().size(), std::size_t{2});
   CHECK_EQUAL(c.rows<rows::Streams>().at(0).stream, 7u);
-  start();  // once means once
+  start();  // the option allows one window
   CHECK(!is_recording());
   launch("after");
   stop();
@@ -199,7 +200,7 @@ TEST(each_window_has_a_file_that_is_complete_by_itself) {
   }
   launch("outside");
   program.end();
-  CHECK_EQUAL(program.files(), std::size_t{3});  // nothing of the time after the last window
+  CHECK_EQUAL(program.files(), std::size_t{3});  // no rows from after the last window
 }
 
 TEST(a_number_of_windows_is_a_limit) {
@@ -535,7 +536,7 @@ TEST(ranges_of_the_program_are_clipped_to_the_window) {
     CHECK_EQUAL(found[i].flags, expected[i].second);
     CHECK(before <= found[i].start && found[i].start <= found[i].end && found[i].end <= after);
   }
-  CHECK_EQUAL(found[0].start, found[4].start);  // both at the begin of the window
+  CHECK_EQUAL(found[0].start, found[4].start);  // both at the start of the window
   CHECK_EQUAL(found[0].end, found[4].end);
   const auto marks = c.rows<rows::NvtxMarks>();
   CHECK_EQUAL(marks.size(), std::size_t{1});
@@ -583,7 +584,7 @@ TEST_OF_THREADS(started_ranges_of_a_name_are_windows_and_may_end_on_another_thre
   program.begin("capture_range=nvtx:request;capture_range_end=repeat");
   const nvtxRangeId_t other = nvtxRangeStartA("other");
   const nvtxRangeId_t first = nvtxRangeStartA("request");
-  const nvtxRangeId_t second = nvtxRangeStartA("request");  // beside the first one
+  const nvtxRangeId_t second = nvtxRangeStartA("request");  // next to the first file
   launch("inside");
   nvtxRangeEnd(second);
   nvtxRangeEnd(other);
@@ -726,7 +727,7 @@ TEST(a_start_gives_up_when_cupti_does_not_answer) {
   CHECK(std::string(program.collector.notes()).find("CUPTI did not respond in time") != std::string::npos);
   fake_delay_enabling(0);
   wait_until([] { return !is_recording(); });
-  wait_until([&] { return program.collector.flush() == 0; });  // the flusher has taken back what it enabled
+  wait_until([&] { return program.collector.flush() == 0; });  // the flusher has disabled the kinds again
   stop();
   start();
   launch("recorded");
@@ -904,7 +905,7 @@ TEST(a_file_that_cannot_be_written_is_said) {
   std::filesystem::remove_all(program.folder.path);
   stop();
   CHECK(std::string(program.collector.notes()).find("the file of a capture range could not be completed") != std::string::npos);
-  start();  // nothing hangs
+  start();  // no thread hangs
   stop();
   program.collector.stop();
 }

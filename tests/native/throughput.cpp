@@ -1,6 +1,6 @@
 // Measures the writer's speed: THREADS threads fill the fake CUPTI's buffers; prints records a second as JSON.
 //   throughput LAUNCHES THREADS
-// A launch is two records. The producers run at full speed; records that the writer cannot take are dropped and reported.
+// A launch is two records. The producers run at full speed. Records that the writer is too slow for are dropped and reported.
 #include <sys/resource.h>
 
 #include <ctime>
