@@ -19,12 +19,16 @@ LAUNCH = (
     "occupancy_limit_warps", "occupancy_limit_registers", "occupancy_limit_shared_mem",
 )  # fmt: skip
 
-#: The GPU counters that queries about the speed of light and occupancy read.
+#: The GPU counters that queries about the speed of light, occupancy and workload read.
 METRICS = (
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
     "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
     "l1tex__throughput.avg.pct_of_peak_sustained_active",
     "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    "sm__inst_executed.avg.per_cycle_active",
+    "sm__instruction_throughput.avg.pct_of_peak_sustained_active",
+    "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
     "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     "sm__warps_active.avg.pct_of_peak_sustained_active",
 )
@@ -85,5 +89,5 @@ def test_facts_of_the_gpu(profiled: Path) -> None:
     with cutrace.load(profiled) as trace:
         device = trace.devices[0]
         pci = trace.strings[device["pci"]]
-    model = "NVIDIA H100 80GB HBM3"
+    model = "NVIDIA H200"
     assert list(row.values()) == ["0", "NVIDIA", model, model, "Hopper", bytes(device["uuid"]).hex(), pci]
