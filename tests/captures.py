@@ -7,8 +7,8 @@ A :class:`Capture` writes one process of a run.bin, record by record. Its fields
         c.api("cudaLaunchKernel", 1000, 1500, thread=100, correlation=7)
         c.kernel(k, 1600, 2600, stream=7, correlation=7)
 
-:func:`training_steps` and :func:`awkward` write whole captures of the two kinds that tests need most: an ordinary one,
-and one with everything that is legal but unusual.
+:func:`training_steps` and :func:`awkward` write the two whole captures that tests need most: an ordinary one, and one
+with all legal but unusual contents.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from cutrace.runbin import TABLES, Writer
 
 DATA = Path(__file__).parent / "data"
-#: The start of captures that are made here (ns of BOOTTIME).
+#: The start of the captures of this module (ns of BOOTTIME).
 ORIGIN = 1_000_000_000_000
 
 H200 = {
@@ -146,7 +146,7 @@ class Capture:
     # Hardware
 
     def device(self, device: int = 0, *, uuid: bytes = bytes(range(1, 17)), **facts: int | str) -> None:
-        """Add a GPU with the attributes of an H200, or with those in ``facts``."""
+        """Add a GPU with the attributes of an H200, or with the attributes in ``facts``."""
         self.add("devices", device=device, uuid=np.void(uuid), **(H200 | facts))
 
     def context(self, context: int = 1, device: int = 0) -> None:
@@ -297,9 +297,9 @@ def python_calls(path: Path, *, pid: int = 100, root: str = "/app") -> Path:
 
 
 def awkward(path: Path) -> Path:
-    """Three processes with equal context and stream ids; two of them have the same pid. They have everything that is
-    legal but unusual: overlaps, ties, missing references, empty and foreign names, GPU work without a launch, launches
-    without GPU work, ranges that never end, and losses."""
+    """Three processes with equal context and stream ids; two of them have the same pid. They have all legal but unusual
+    contents: overlaps, ties, missing references, empty and foreign names, GPU work without a launch, launches without
+    GPU work, ranges that never end, and losses."""
     parts = [path.with_suffix(f".{i}") for i in range(3)]
     for i, part in enumerate(parts):
         with Capture(part, pid=(100, 100, 300)[i], host=f"node{i // 2}", command=["python", "train.py"]) as c:

@@ -11,7 +11,7 @@ import pytest
 
 from support.fakedriver import FakeDriver, MissingTools, build
 
-# Tests ignore Ctrl-C if a shell starts them in the background, and SIGHUP if nohup does. Programs that they start
+# Tests ignore Ctrl-C if a shell starts them in the background, and SIGHUP if nohup starts them. Programs of tests
 # inherit this. Tests that interrupt programs need the default actions.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -48,7 +48,7 @@ def fake_driver(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="session")
 def fake_cupti(fake_driver: FakeDriver, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The fake libcupti under another name, which is loaded into this process. Other tests do not find it there."""
+    """The fake libcupti, loaded into this process under another name, so that other tests do not find it."""
     library = (fake_driver.libraries / "libcupti.so.13").read_bytes()
     path = tmp_path_factory.mktemp("fake-cupti") / "libfakes.so.13"
     path.write_bytes(library.replace(b"libcupti.so.13\0", b"libfakes.so.13\0"))

@@ -1,4 +1,4 @@
-"""The contents of a trace with references in place of ids, so that traces of any files can be compared."""
+"""The contents of a trace with references in place of ids, so that traces of different files can be compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cutrace.trace.selection import FACTS, INTERNED
 #: Tables whose rows are events.
 EVENTS = [name for name in TABLES if name not in FACTS | INTERNED]
 
-#: The keys of a process description that are about the imported file.
+#: The keys of a process description that describe the imported file.
 ABOUT_THE_FILE = ("import", "imported_from", "tables", "format")
 
 

@@ -67,8 +67,8 @@ def kernel(start: int, end: int, **more: Any) -> dict[str, Any]:
 
 
 def nvprof(path: Path, strings: Sequence[str] = (), **tables: Rows) -> Path:
-    """Write a database with all tables of nvprof. ``RUNTIME=[...]`` are rows of CUPTI_ACTIVITY_KIND_RUNTIME. Values
-    that a row lacks are 0, or empty bytes. ``strings`` get ids from 1."""
+    """Write a database with all tables of nvprof. ``RUNTIME=[...]`` are rows of CUPTI_ACTIVITY_KIND_RUNTIME. Missing
+    values of a row are 0, or empty bytes. ``strings`` get ids from 1."""
     with closing(sqlite3.connect(path)) as database:
         database.executescript((DATA / "nvprof-schema.sql").read_text())
         database.execute("INSERT INTO Version VALUES (11)")

@@ -47,7 +47,7 @@ _PROFILED = (
     ("_Z4axpyv", 2_000, {"dram_bytes.sum": 4096.0, "sm__cycles.avg": 12.5}),
     ("_Z3sumv", 900, {"sm__cycles.avg": 3.0}),
 )
-#: Captures that are made here, with contents that no recorded one has.
+#: Captures of this module, with contents that recorded captures lack.
 MADE: dict[str, Callable[[Path], Path]] = {
     "awkward": captures.awkward,
     "python_calls": captures.python_calls,
@@ -58,7 +58,7 @@ MADE: dict[str, Callable[[Path], Path]] = {
     **{f"random {seed}": lambda path, seed=seed: random_capture(path, Random(seed)) for seed in range(4)},
 }
 NAMES = (*RECORDED, *MADE)
-#: Random ids: those of Perfetto traces, and those of imports.
+#: Random ids of Perfetto traces and of imports.
 _RANDOM = re.compile(r"trace_uuid \{[^}]*\}|import-[0-9a-f]{16}")
 _FRACTION = re.compile(r"-?[0-9]+\.[0-9]{6,}(?:e[-+]?[0-9]+)?")
 
@@ -73,7 +73,7 @@ def source(name: str, folder: Path) -> Path:
 
 
 def outputs(name: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """All outputs of a capture that are not empty, by name. If an output raises an error, its message."""
+    """All nonempty outputs of a capture, by name. For an output with an error, its message."""
     makers = {
         "info": _info,
         "rows": _contents,

@@ -1,4 +1,4 @@
-"""The rule of ranges as a simple loop, with which other implementations are compared."""
+"""The rule of ranges as a simple loop, for comparison with other implementations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Piece:
-    """GPU work, with its stream, the thread that launched it, and how it belongs to ranges."""
+    """GPU work, with its stream, the thread that launched it, and its relation to ranges."""
 
     start: int
     end: int
@@ -42,7 +42,7 @@ class Piece:
 
 
 def ranges_of(trace: Trace) -> list[Range]:
-    """The NVTX ranges of a trace; those that never end have an infinite end."""
+    """The NVTX ranges of a trace. Ranges that never end have an infinite end."""
     unknown = trace.unknown("nvtx_ranges")
     still_open = unknown[never_ended("nvtx_ranges", unknown)]
     found = []
@@ -56,7 +56,7 @@ def ranges_of(trace: Trace) -> list[Range]:
 
 
 def owner(ranges: list[Range], process: int, thread: int, time: int, by: str = "adopted") -> tuple[str, int]:
-    """How a launch belongs to the ranges of one domain, and the thread of these ranges."""
+    """The relation of a launch to the ranges of one domain, and the thread of these ranges."""
     threads = {r.thread for r in ranges if r.process == process and r.start <= time < r.end}
     if thread in threads:
         return "own", thread
@@ -70,7 +70,7 @@ def owner(ranges: list[Range], process: int, thread: int, time: int, by: str = "
 def owners(
     ranges: list[Range], process: int, thread: int, time: int, by: str = "adopted"
 ) -> tuple[str, set[tuple[int, str]]]:
-    """The best way in which a launch belongs to ranges of any domain, and the threads and domains of these ranges."""
+    """The closest relation of a launch to ranges of any domain, and the threads and domains of these ranges."""
     ways, nests = {"none"}, set()
     for domain in {r.domain for r in ranges}:
         way, of = owner([r for r in ranges if r.domain == domain], process, thread, time, by)

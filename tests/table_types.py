@@ -75,7 +75,7 @@ def _table(table: TableLayout) -> Iterator[str]:
 
 
 def _described(field: Field) -> str:
-    """The name, unit and meaning of a column. References say what they are ids of."""
+    """The name, unit and meaning of a column. References name the table of their ids."""
     unit = f" ({field.unit})" if field.unit else ""
     meaning = field.doc
     if field.type == "string":

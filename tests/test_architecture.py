@@ -144,8 +144,8 @@ def test_no_modules_import_each_other_in_a_circle():
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
-#: For each package, the nodes of the syntax tree per line, and the dense constructs per 100 lines. They may only fall:
-#: lower a number when the code gets below it.
+#: For each package, the nodes of the syntax tree per line, and the dense constructs per 100 lines. They may only fall.
+#: Lower a number when the code gets below it.
 DENSITY = {
     "analysis": (8.2, 2.4),
     "cli": (6.5, 1.8),

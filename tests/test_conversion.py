@@ -1,4 +1,4 @@
-"""cutrace.convert(): its errors, and the time window. tests/exporters checks what it writes."""
+"""cutrace.convert(): its errors, and the time window. tests/exporters checks its outputs."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_full_folder_for_temporary_files_is_named(long, tmp_path, monkeypatch)
         cutrace.convert(long, tmp_path / "part.json", end=ORIGIN + 1000)
 
 
-# Traces of several files, and the capture behind a trace
+# Traces of several files, and the capture in a trace
 
 
 def test_a_list_of_files_is_one_trace(tmp_path):

@@ -35,7 +35,7 @@ def carrying(capture: Path, name: str = "x.pftrace", **how) -> Path:
 
 
 def inside(path: Path) -> bytes:
-    """The capture as which a file opens."""
+    """The capture that opens from a file."""
     with cutrace.load(path) as trace:
         assert not trace.imports
         return b"".join(trace.contents(1 << 20))
@@ -202,7 +202,7 @@ def damaged(path: Path, how: str) -> None:
             assert any("the embedded capture is damaged" in note and how in note for note in trace.quality.notes)
             assert trace.imports[0].lost
     except CutraceError:
-        assert path.suffix != ".sqlite"  # nothing else in it can be read
+        assert path.suffix != ".sqlite"  # the file has no other readable contents
 
 
 @pytest.mark.parametrize("name", ["x.pftrace", "x.json"])

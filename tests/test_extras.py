@@ -1,4 +1,4 @@
-"""Extras: each can be deleted, and another package can add the same things."""
+"""Extras: each can be deleted, and another package can add the same features."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def site(tmp_path_factory):
 
 
 def run(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    # The copy has to come before the installed package, even before one that an import hook finds.
+    # The copy has to come before the installed package, even before a package of an import hook.
     start = "import sys\nsys.meta_path[:] = [f for f in sys.meta_path if isinstance(f, type)]\n"
     start += f"sys.path.insert(0, {str(site)!r})\n"
     command = [sys.executable, "-W", "error", "-c", start + CORE, *map(str, arguments)]
@@ -167,7 +167,7 @@ def cutrace_statistics():
 
 @pytest.fixture
 def theirs(tmp_path):
-    """An environment with a package that adds one thing of each kind."""
+    """An environment with a package that adds one feature of each kind."""
     folder = tmp_path / "packages"
     about = folder / "theirs-1.0.dist-info"
     about.mkdir(parents=True)

@@ -1,5 +1,4 @@
-"""The outputs of captures equal those of the last commit, so that an unintended change is noticed wherever it
-appears."""
+"""The outputs of captures equal the outputs of the last commit, so that every unintended change is noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats: how they are found, and that a broken package does not affect the others."""
+"""The search for formats. A broken package does not affect the others."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_clients_that_say_nothing_hold_up_nobody(tmp_path):
     with Server(tmp_path / "a.pftrace", port=0, patience=60) as server:
         running = Running(server, timeout=60)
         silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(10)]
-        # The answer must not wait for the minute that the other clients have.
+        # The answer must not wait for the time limit of the other clients, which is a minute.
         assert get(server, method="HEAD")[0] == 200
         assert select.select(silent, [], [], 0)[0] == []
         for client in silent:
@@ -203,8 +203,8 @@ def test_clients_that_say_nothing_or_too_little_are_let_go(running):
     silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(10)]
     with socket.create_connection(("127.0.0.1", port), timeout=10) as dripping:
         dripping.sendall(b"GET /")
-        # A request may take one second, even if it sends a byte now and then. With more time, the server would refuse
-        # its length in the end.
+        # A request may take one second, even if it sends a byte from time to time. With more time, the server would
+        # refuse its length.
         with contextlib.suppress(ConnectionError):
             while not select.select([dripping], [], [], 0.02)[0]:
                 dripping.sendall(b"a")
@@ -296,7 +296,7 @@ def test_a_file_that_cannot_be_read_is_said(tmp_path):
 
 
 def test_the_link_names_the_file_and_the_plugins(tmp_path):
-    """The page decodes the fragment of the link once; it is an address with a query."""
+    """The page decodes the fragment of the link once. The fragment is an address with a query."""
     path = tmp_path / "a & b#c%20 ä.pftrace"
     path.write_bytes(b"x")
     with Server(path, port=0) as server:

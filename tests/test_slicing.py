@@ -56,7 +56,7 @@ def outermost(trace: Trace) -> dict[tuple[int, int], dict[str, Any]]:
     return calls
 
 
-# Everything, and nothing
+# All rows, and no rows
 
 
 @pytest.mark.parametrize("name", CAPTURES)
@@ -307,7 +307,7 @@ def test_rows_without_times_are_in_no_window(tmp_path):
 def launched(
     trace: Trace, table: str, stretches: list[tuple[int, int, int, int, str]], by: str
 ) -> list[dict[str, Any]]:
-    """The work of ranges (process, start, end, thread, domain) of a trace. ``by`` says how launches belong to
+    """The work of ranges (process, start, end, thread, domain) of a trace. ``by`` selects the rule for launches in
     ranges."""
     calls = outermost(trace)
     ranges = ranges_of(trace)
@@ -531,7 +531,7 @@ def test_ranges_outside_of_a_test_leave_nothing_of_it(tmp_path):
         cut(tmp_path / "more.bin", path, Conditions(test=["t"], nvtx=["part"]))
 
 
-# Where it ran
+# Places of work
 
 
 @pytest.mark.parametrize("name", CAPTURES)

@@ -1,4 +1,4 @@
-"""The work with call sites is what the metrics count."""
+"""The metrics count exactly the work with call sites."""
 
 from __future__ import annotations
 

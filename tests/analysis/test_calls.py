@@ -1,4 +1,4 @@
-"""What API functions do, by name."""
+"""The effects of API functions, by name."""
 
 from __future__ import annotations
 

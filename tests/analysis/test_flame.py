@@ -1,4 +1,5 @@
-"""Flame graphs: totals equal those of the statistics, and each piece of work is in the ranges around its launch."""
+"""Flame graphs: totals equal the totals of the statistics, and each piece of work is in the ranges around its
+launch."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def test_totals_are_those_of_the_statistics(capture):
 
 
 def test_work_is_in_all_ranges_around_its_launch(capture):
-    """For each range name, the GPU time in its frames equals that of the statistics, unless ranges of that name nest.
+    """For each range name, the GPU time in its frames equals the time of the statistics, unless ranges of that name
+    nest.
 
     Work of graphs is also in the ranges of its creation. JAX creates and launches graphs in ranges of the same name;
     these names are left out.
@@ -112,7 +114,7 @@ def test_replayed_work_is_in_the_ranges_of_its_creation(tmp_path):
 
 
 def test_a_range_around_the_launch_and_the_creation_is_one_frame(tmp_path):
-    """One range has a domain. The other has one of many names that differ only in a number."""
+    """One range has a domain. The other range has one of many names that differ only in a number."""
     with Capture(tmp_path / "run.bin") as c:
         for i in range(101):
             c.push_pop(f"step {i}", 1_000 + 10 * i, 1_005 + 10 * i, thread=9)

@@ -52,7 +52,7 @@ def nonzero(metrics: Metrics) -> dict[str, object]:
     return {k: v for k, v in metrics.values.items() if v}
 
 
-# What is counted
+# Counted events
 
 
 def test_a_window_without_work_has_zeros(measured):
@@ -239,7 +239,7 @@ def test_work_by_thread(tmp_path):
         assert work_by_thread(trace, whole(trace), {101: "a", 102: "b"}) == {"a": 2}
 
 
-# What belongs to a window
+# The contents of a window
 
 
 def test_work_whose_launch_was_not_recorded_counts_by_its_start(measured):
@@ -286,7 +286,11 @@ def test_a_worker_with_tests_of_its_own_does_not_count_with_others(measured, tmp
 
 def test_regions_have_metrics_of_their_own_and_add_up_by_name(measured):
     def write(c):
-        for first, last in ((200, 300), (220, 260), (500, 600)):  # nested in itself, and once more
+        for first, last in (
+            (200, 300),
+            (220, 260),
+            (500, 600),
+        ):  # the first two are nested
             c.mark(begin("region", "step"), first, source=1)
             c.mark(end("region", "step"), last, source=1)
         c.mark(begin("region", "idle"), 700, source=1)
@@ -301,7 +305,7 @@ def test_regions_have_metrics_of_their_own_and_add_up_by_name(measured):
 
 
 def graph_in_regions(c):
-    """Each of two regions captures a graph with a kernel, one of them inside an NVTX range. An old graph is replayed
+    """Each of two regions captures a graph with a kernel. One capture is inside an NVTX range. An old graph is replayed
     later."""
     for name, first, last in (("attention", 200, 300), ("mlp", 300, 400), ("head", 500, 510), ("replay", 600, 700)):
         c.mark(begin("region", name), first, source=1)
@@ -437,7 +441,7 @@ def test_work_that_may_belong_anywhere_is_a_problem_of_every_window(measured):
         for _ in range(2):
             c.add("kernels", start=0, end=0, launch=launch, stream=7, context=1)
         c.add("memcpys", start=0, end=0, kind=1, bytes=8, stream=7, context=1)
-        # This one has a time, and that one a launch.
+        # One kernel has only a time, the other one only a launch.
         launched(c, "k", 400, correlation=2)
         c.api("cudaLaunchKernel", 500, 510, correlation=3)
         c.add("kernels", start=0, end=0, launch=launch, correlation=3, stream=7, context=1)
@@ -497,7 +501,7 @@ def test_a_capture_with_everything_unpleasant_is_measured(tmp_path):
     with cutrace.load(awkward(tmp_path / "a.bin")) as trace:
         found = measure(trace, whole(trace))
         assert found.values["kernel_launches"] == trace.count("kernels")
-        assert found.values["graph_launches"] == 3 + 3  # of calls, and of a whole graph without a call
+        assert found.values["graph_launches"] == 3 + 3  # copies by calls, and by a whole graph without a call
         assert found.gpu_records == sum(trace.count(t) for t in ("kernels", "memcpys", "memsets", "graph_launches"))
 
 

@@ -112,7 +112,7 @@ def write(path: Path, processes: list[Process], window: Span, regions: list[Span
                 for i, tool in enumerate(tools):
                     c.mark(begin("tool", str(i)), tool.start, thread=1, source=1)
                     c.mark(end("tool", str(i)), tool.end, thread=1, source=1)
-                # Each region is in a thread of its own, so that its end is paired with its start.
+                # Each region is in a separate thread, so that its end is paired with its start.
                 for i, region in enumerate(regions):
                     c.mark(begin("region", "r"), region.start, thread=10 + i, source=1)
                     c.mark(end("region", "r"), region.end, thread=10 + i, source=1)

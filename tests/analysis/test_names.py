@@ -1,4 +1,4 @@
-"""Stable names of kernels: what is folded, what is kept, and that folding is idempotent."""
+"""Stable names of kernels: the folded parts, the kept parts, and idempotent folding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REAL = {
         "at::native::elementwise_kernel_with_index",
     "elementwise_kernel_with_index": "elementwise_kernel_with_index",
     "void vector_fft<4096u, EPT<16u>, 64u>(kernel_arguments_t<unsigned int>)": "vector_fft",
-    # Kernels of static functions, as nvcc names them in relocatable code, and clones of compilers.
+    # Kernels of static functions, as nvcc names them in relocatable code, and clones by compilers.
     "__nv_static_23__32b2a0ba_5_st_cu_plain__Z4statPi": "stat",
     "__nv_static_23__32b2a0ba_5_st_cu_plain__Z5tstatIZ2govEUliE_EvT_": "tstat",
     "__nv_static_23__32b2a0ba_5_st_cu_plain__ZN34_GLOBAL__N__32b2a0ba_5_st_cu_plain4anonEPi": "anon",

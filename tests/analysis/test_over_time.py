@@ -1,4 +1,4 @@
-"""Values over time add up to those of the whole capture."""
+"""Values over time add up to the values of the whole capture."""
 
 from __future__ import annotations
 

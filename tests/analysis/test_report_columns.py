@@ -380,7 +380,7 @@ def test_unified_memory(tmp_path):
     ]  # fmt: skip
 
 
-# Also with whole graphs, queues and calls that fail, on all captures
+# All captures, also with whole graphs, queues and failed calls
 
 
 def every_kind(path):

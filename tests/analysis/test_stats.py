@@ -372,7 +372,7 @@ def test_idle_time_is_a_dependency_when_work_of_another_stream_ended_just_before
         return tmp_path / name
 
     assert only_stream(capture("a.bin", 20, 52_000)).idle.dependency == 50_000
-    # The work did not wait for the other stream: it started too long after the end there, or was not launched yet at
+    # The work did not wait for the other stream, because it started too long after the end there, or was launched after
     # that end.
     assert only_stream(capture("b.bin", 20, 60_001)).idle.other == 58_001
     assert only_stream(capture("c.bin", 50_001, 52_000)).idle.other == 50_000

@@ -82,7 +82,7 @@ def launched(w: Work) -> int:
 
 
 def part_of(now: int, mine: list[Work], pending: list, syncs: list, missing: list) -> str:
-    """The part that a moment belongs to: the first one that applies."""
+    """The part of a moment: the first part that applies."""
     running = [w for w in mine if w.start <= now < w.end]
     if any(w.table == "graph_launches" or (w.table == "kernels" and not communicates(w.name)) for w in running):
         return "compute"
@@ -276,8 +276,8 @@ def test_the_report_has_the_parts_of_all_steps_by_process_and_gpu(tmp_path):
             assert (row["steps"], row["total"]) == (7, sum(times))
             assert row["share"] == (None if part == "GPU behind" else sum(times) / wall)
             assert row["mean"] == pytest.approx(sum(times) / 7)
-            # Of seven values, the fourth is the median. The last percentile is 6 % of the way from the largest to the
-            # one before.
+            # The median is the fourth of seven values. The last percentile is 6 % of the way from the largest to the
+            # second largest value.
             ordered = sorted(times)
             assert row["p50"] == ordered[3]
             assert row["p99"] == pytest.approx(ordered[6] - 0.06 * (ordered[6] - ordered[5]))
@@ -327,7 +327,7 @@ def test_time_outside_of_a_capture_range_is_other(tmp_path):
     assert [row[part] for part in PARTS] == [210, 0, 0, 30 + 60, 0, 380, 120]
 
 
-# What cannot be answered
+# Unanswerable questions
 
 
 def refused(path: Path, name: str, of: str = "step_sum") -> str:

@@ -239,7 +239,7 @@ def test_children_belong_to_the_process_with_tests_that_they_descend_from(tmp_pa
         record(tmp_path / "2.bin", *test, pid=2, parent_pid=99),
         record(tmp_path / "3.bin", pid=3, parent_pid=1),  # child of the first
         record(tmp_path / "4.bin", pid=4, parent_pid=3),  # and its child
-        record(tmp_path / "5.bin", pid=5, parent_pid=98),  # through a shell: the parent is unknown
+        record(tmp_path / "5.bin", pid=5, parent_pid=98),  # started through a shell, so the parent is unknown
         record(tmp_path / "6.bin", pid=6, parent_pid=6),  # nonsense
     ]
     with cutrace.load(join(tmp_path / "a.bin", parts)) as trace:

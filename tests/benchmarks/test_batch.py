@@ -18,7 +18,7 @@ PROGRAM = Path(__file__).parents[2] / "benchmarks" / "batch.py"
 def test_planted_facts_are_found_and_the_memory_of_many_ranks_is_measured(tmp_path: Path) -> None:
     out = tmp_path / "results.json"
     sizes = ["--ranks", "16", "--runs", "16", "--copies", "2", "--large", "0", "--rounds", "0", "--scale", "4"]
-    # The modes have tests of their own, in tests/extras/fleet/test_running.py.
+    # tests/extras/fleet/test_running.py tests the modes.
     sizes += ["--only", "job,runs,scale", "--mode", "sequential"]
     done = subprocess.run(
         [sys.executable, str(PROGRAM), *sizes, "--out", str(out)], capture_output=True, text=True, timeout=300

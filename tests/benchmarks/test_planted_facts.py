@@ -1,4 +1,4 @@
-"""Batch reports find what is planted in simulated jobs, and nothing else."""
+"""Batch reports find the planted facts of simulated jobs, and no other facts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.campaign
 
 pytest.importorskip("pyarrow")
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "planted_facts.py"
-#: The other scenarios have tests of their own in tests/extras/fleet.
+#: tests/extras/fleet has tests of the other scenarios.
 SCENARIOS = ["nothing", "node", "network", "groups", "inferred", "restarted", "clocks", "formats"]
 
 

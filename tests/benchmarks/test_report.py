@@ -50,7 +50,7 @@ def verdict(report: ModuleType, made: dict[str, Any], what: str, **more: Any) ->
 
 
 def test_added_time_is_taken_against_the_same_round(report: ModuleType) -> None:
-    # The machine slows down over the rounds; what the tool adds stays the same.
+    # The machine slows down over the rounds, but the added time of the tool stays the same.
     overheads = report.Overheads(result(none=[1000, 2000, 3000], null=[1500, 2500, 3500]))
     added = overheads.added("launches_1", "null")
     assert (added.median, added.q1, added.q3) == (500, 500, 500)

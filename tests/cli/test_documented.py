@@ -1,4 +1,4 @@
-"""The commands on pages that cannot run here are valid: their verbs and options exist."""
+"""Commands on pages that cannot run here are valid, because their verbs and options exist."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ def test_the_commands_of_a_page_parse(page: str) -> None:
 
 
 def test_the_pages_of_users_can_be_read() -> None:
-    """Without the reference and the pages for contributors."""
+    """All pages except the reference and the pages for contributors."""
     pages = {*ROOT.glob("docs/*.md"), *ROOT.glob("docs/howto/*.md"), *ROOT.glob("docs/tutorials/*.md")}
     assert sum(len(page.read_text().split()) for page in pages) <= 35_000

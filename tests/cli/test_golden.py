@@ -17,7 +17,7 @@ STAYS, GONE, OTHER = "tests/test_a.py::test_stays[1]", "tests/test_a.py::test_go
 
 @pytest.fixture
 def project(tmp_path) -> Path:
-    """A project with a test file, and golden values of one test that exists and of one that does not."""
+    """A project with a test file, and golden values of an existing test and of a removed test."""
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_a.py").write_text("raise SystemExit\ndef test_stays(): ...\n")
     write_changes([change(tmp_path / "golden", nodeid) for nodeid in (STAYS, GONE)])
@@ -105,7 +105,7 @@ def test_prune_deletes_nothing_when_nobody_answers(project):
 
 @pytest.fixture
 def candidates(project) -> Path:
-    """The candidates of a run: of a changed test, an unchanged test, and a new test."""
+    """The candidates of a run with a changed test, an unchanged test, and a new test."""
     root = project / "golden"
     known = read(golden_path(root, STAYS)).tests
     more = change(root, STAYS, before=digest(known["test_stays[1]"], "sm_90"), syncs={"cudaStreamSynchronize": 2})

@@ -77,7 +77,7 @@ def expanded(shown: dict[str, str]) -> re.Pattern[str]:
 
 
 def shown_of(file: Path) -> dict[str, str]:
-    """What the page shows first when it opens the link to a file."""
+    """The first view of the page when it opens the link to a file."""
     said: list[str] = []
     with pytest.raises(cutrace.CutraceError, match="nobody fetched"):
         cutrace.open(file, browser=False, port=free_port(), timeout="1ms", say=said.append)

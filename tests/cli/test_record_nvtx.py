@@ -57,7 +57,7 @@ def test_children_are_recorded_too(tmp_path):
     ],
 )
 def test_however_a_program_ends_its_capture_can_be_read(tmp_path, end, status):
-    # More events than the collector keeps before it writes, so that even a killed program leaves some.
+    # More events than the collector keeps before it writes, so that the capture of a killed program has some.
     program = f"import time\nfor i in range(1000):\n  with nvtx.annotate('work'): pass\ntime.sleep(1)\n{end}"
     done = record(tmp_path, program)
     assert done.returncode == status

@@ -61,7 +61,7 @@ def test_a_dash_is_a_capture_on_stdin(tmp_path, capture, verb, monkeypatch):
     done = piped(*verb, "-", data=capture.read_bytes(), cwd=tmp_path)
     assert done.returncode == 0
     named = piped(*verb, capture, cwd=tmp_path)
-    if verb != ("info",):  # which prints the name
+    if verb != ("info",):  # a function that prints the name
         assert done.stdout == named.stdout
     assert list(scratch.iterdir()) == []
 

@@ -17,7 +17,7 @@ from cutrace.errors import CutraceError
 from support import cutrace as run_cutrace
 from support.fakedriver import FakeDriver
 
-#: A copy of the part of torch.nn that names of modules need. Nothing else may be used.
+#: A copy of the part of torch.nn that names of modules need. No other part may be used.
 NN = """
 class Module:
     def __init__(self, **modules):
@@ -319,7 +319,7 @@ def test_a_program_without_cuda_needs_nvtx(fake_driver: FakeDriver, tmp_path: Pa
 
 
 def test_code_is_not_kept_alive(program: Program) -> None:
-    # Code objects with many names get the addresses of freed ones. Some of them are to have ranges, others not.
+    # Code objects with many names get the addresses of freed objects. Only some of the names get ranges.
     program.record(
         "import gc, weakref\n"
         "kept = []\n"

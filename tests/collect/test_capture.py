@@ -211,7 +211,7 @@ def test_an_empty_recording_says_why_nothing_may_have_been_seen(tmp_path):
 def test_a_recording_is_converted_where_the_name_asks_for_it(tmp_path, output):
     succeed(tmp_path, f"with cutrace.record('{output}'): nvtx.mark('here')")
     assert marks(tmp_path / "run.bin") == ["here"]
-    if output != "run.parquet":  # which cutrace does not read
+    if output != "run.parquet":  # a file that cutrace does not read
         with cutrace.load(tmp_path / output) as trace:
             assert trace.strings.find("here")
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["run.bin", output])

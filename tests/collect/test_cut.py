@@ -45,7 +45,7 @@ def kernel_names(trace: cutrace.Trace) -> list[str]:
 
 @pytest.fixture(scope="module")
 def parts(fake_driver: FakeDriver, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The files of three cuts and the rest. Each has kernels ``common`` and one kernel of its own."""
+    """The files of three cuts and the rest. Each has kernels ``common`` and one kernel with a separate name."""
     folder = tmp_path_factory.mktemp("cuts")
     program = """
 for i in range(4):

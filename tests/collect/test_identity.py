@@ -1,4 +1,4 @@
-"""What a recording states about the place of its process in a job."""
+"""The statements of a recording about the place of its process in a job."""
 
 from __future__ import annotations
 

@@ -107,7 +107,8 @@ def test_a_file_that_a_process_still_writes_is_named_with_it(tmp_path, monkeypat
 def test_a_writer_that_closes_other_files_meanwhile_is_seen(tmp_path):
     path = tmp_path / f"{os.getpid()}-1.bin"
     with path.open("wb") as file:
-        # Behind the descriptor with which this process lists its descriptors, which is closed when it is looked at.
+        # Above the descriptor that lists the descriptors of this process. That descriptor is closed before it is
+        # examined.
         late = os.dup2(file.fileno(), 600)
     try:
         assert joining.writer(path) == os.getpid()
@@ -116,7 +117,7 @@ def test_a_writer_that_closes_other_files_meanwhile_is_seen(tmp_path):
 
 
 class Clock:
-    """A replacement for ``time``. Sleeping takes no time, and calls a function of the test instead."""
+    """A replacement for ``time``. Its sleep() takes no time, and calls a function of the test."""
 
     def __init__(self, meanwhile=lambda: None):
         self.now = 100.0

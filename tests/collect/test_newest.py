@@ -17,8 +17,8 @@ from cutrace.errors import CutraceError
 from cutrace.outputs import mode_of_new_files
 from support.fakedriver import FakeDriver
 
-# Launches a numbered kernel every 2 ms until it is told to stop. Prints when it has started, and how many kernels it
-# launched.
+# Launches a numbered kernel every 2 ms until it gets a line to stop. Prints a line after its start, and the number of
+# launched kernels.
 PROGRAM = """
 import os, sys, time
 import cutrace, fakegpu

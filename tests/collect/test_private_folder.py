@@ -1,4 +1,4 @@
-"""The private folder in which processes of a user find each other, and what other users can do to it."""
+"""The private folder in which processes of a user find each other, and attacks on it by other users."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def user() -> Iterator[int]:
 
 @pytest.fixture
 def taken(user: int) -> Path:
-    """The user's folder, which somebody else has created first."""
+    """The user's folder, created first by another user."""
     folder = Path(f"/tmp/cutrace-{user}")
     as_user(OTHER, lambda: folder.mkdir(mode=0o755))
     return folder

@@ -67,7 +67,7 @@ def test_captures_agree_with_python(runner: Runner) -> None:
 
 
 def test_without_the_guard_dead_code_objects_give_wrong_names(runner: Runner) -> None:
-    """This shows that the comparison finds wrong stacks, and that the guard prevents them."""
+    """Shows that the comparison finds wrong stacks, and that the guard prevents them."""
     wrong = runner.program(
         "pystacks.start()\n"
         f"sys.path.insert(0, {str(AGREE.parent)!r})\n"

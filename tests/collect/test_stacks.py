@@ -45,7 +45,7 @@ def stack_of(trace: cutrace.Trace, number: int) -> Stack:
 
 
 def stacks_of(trace: cutrace.Trace) -> list[tuple[str, Stack | None]]:
-    """Each API call in order of time, with its stack without the frame of fakegpu, or None."""
+    """Each API call in order of time, with its stack or None. The stack leaves out the frame of fakegpu."""
     rows = trace.api_calls[trace.api_calls.argsort(order=("start", "correlation"))]
     numbers = trace.python_stacks.of_rows(rows) if trace.python_stacks else np.zeros(len(rows), int)
     out: list[tuple[str, Stack | None]] = []
@@ -223,7 +223,7 @@ print(deallocator.value == before)
     done = subprocess.run([sys.executable, "program.py"], cwd=recorded.folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     nothing, sync, launch, after = [line.split() for line in done.stdout.splitlines()]
-    # Both ends of the runtime call, and of the driver call inside it.
+    # The starts and ends of the runtime call and of the driver call inside it.
     assert (int(sync[0]), int(sync[1])) == (int(nothing[0]), int(nothing[1]) + 4)
     assert (int(launch[0]) >= 200, int(launch[1])) == (True, int(nothing[1]))
     assert [nothing[2], sync[2], launch[2], after[0]] == ["True", "False", "False", "True"]

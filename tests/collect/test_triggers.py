@@ -1,4 +1,4 @@
-"""Recordings that dump themselves, on the fake GPU: what is dumped and when, and the reasons in the dumps."""
+"""Recordings that dump themselves, on the fake GPU: the contents, the times and the reasons of dumps."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ fakegpu.malloc(1 << 30, call="cudaMallocAsync")
 
 @pytest.mark.parametrize("held", [True, False])
 def test_a_gpu_at_work_is_not_idle(fake_driver: FakeDriver, tmp_path: Path, held: bool) -> None:
-    """A kernel of one stream runs during the pauses of another stream, whose records are delivered first. The call of
-    the kernel is known, or is in a buffer that CUPTI has not delivered."""
+    """A kernel of one stream runs during the pauses of another stream. The records of the other stream are delivered
+    first. The call of the kernel is known, or is in a buffer that CUPTI has not delivered."""
     program = f"""
 fakegpu.launch("before")
 fakegpu.synchronize()

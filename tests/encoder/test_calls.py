@@ -21,8 +21,8 @@ def columns(rows: list[tuple[int, ...]], types: str) -> list[np.ndarray]:
 
 
 def merged(parts: list[list[np.ndarray]]) -> list[tuple[int, ...]]:
-    """The rows of parts, sorted by start. Of rows with equal starts, those of the part that was read last come first,
-    else those of the first part."""
+    """The rows of parts, sorted by start. Among rows with equal starts, rows of the last read part come first, else
+    rows of the first part."""
     rows = [list(zip(*(column.tolist() for column in part), strict=True)) for part in parts]
     out: list[tuple[int, ...]] = []
     at = [0] * len(rows)
@@ -90,7 +90,8 @@ LONG_CALLS = st.lists(
 
 @given(LONG_CALLS, st.lists(st.integers(0, 15), max_size=9), st.integers(1, 20))
 def test_calls_are_found_again(calls, wanted, piece):
-    """Of calls with one id, the outer one is found: the first, and if several start together, the longest."""
+    """The outer one of several calls with one id is found: the first call, or the longest one if several start
+    together."""
     known = Calls(6)
     rows = [(id_, start, start + length, thread, function) for id_, start, length, thread, function in calls]
     for at in range(0, len(rows), piece):
@@ -130,7 +131,7 @@ def resident() -> int:
 
 
 def test_memory_is_taken_where_calls_are() -> None:
-    """A capture may have thousands of processes with a few calls each, so memory is allocated only where calls are."""
+    """A capture may have thousands of processes with a few calls each, so memory is allocated only for used slots."""
     before = resident()
     processes = [Calls(20) for _ in range(64)]
     for known in processes:

@@ -1,8 +1,7 @@
 """Names mangled by the C++ ABI, and other names.
 
-``names.tsv.xz`` has mangled names and the output of ``c++filt -i -r -s gnu-v3`` of binutils 2.40. The names are those
-of kernels in captures, those of symbols in libraries, and those that g++ 12 and clang++ 14 write for deep templates,
-lambdas and expressions.
+``names.tsv.xz`` has mangled names and the output of ``c++filt -i -r -s gnu-v3`` of binutils 2.40. They are names of
+kernels in captures, of symbols in libraries, and of deep templates, lambdas and expressions by g++ 12 and clang++ 14.
 """
 
 from __future__ import annotations
@@ -64,12 +63,12 @@ def test_the_corpus_is_what_gnu_writes() -> None:
         ("_Z1fIiEDTplfp_Li1EET_", "decltype ({parm#1}+(1)) f<int>(int)"),
         ("_Z1fIJidEEvDpRKT_", "void f<int, double>(int const&, double const&)"),
         ("_Z1fPFiM1AKFvvEE", "f(int (*)(void (A::*)() const))"),
-        # g++ shares template parameters between functions: S2_ is T_, the one of g there and of f here.
+        # g++ shares template parameters between functions: S2_ is T_, which belongs to g there and to f here.
         (
             "_Z1fIPiZ1gIdEvT_EUliE_EvS2_T0_",
             "void f<int*, g<double>(double)::{lambda(int)#1}>(int*, g<double>(double)::{lambda(int)#1})",
         ),
-        # Names of compilers that are newer than binutils 2.40.
+        # Names by compilers newer than binutils 2.40.
         ("_Z1fITnDaLi3EEvv", "void f<3>()"),
     ],
 )

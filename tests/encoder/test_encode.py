@@ -1,4 +1,4 @@
-"""The encoder, compared with the protobuf classes. They read the same values for any columns."""
+"""The encoder, compared with the protobuf classes, which read the same values for any columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that are chosen to collide in a hash table take no longer than other keys."""
+"""Keys chosen to collide in a hash table take no longer than other keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ COUNT = 100_000
 MASK = (1 << 64) - 1
 RANDOM = np.random.default_rng(3)
 
-#: Numbers of buckets of a std::unordered_map. It hashes a number to itself, so multiples of these share a bucket.
+#: Numbers of buckets of a std::unordered_map. The map hashes a number to itself, so multiples of these numbers share a
+#: bucket.
 BUCKETS = (20_753, 42_043, 85_229)
 
 
@@ -30,7 +31,7 @@ def shifted_back(values: np.ndarray) -> np.ndarray:
 
 
 def multiplied_hash(words: list[np.ndarray], last: np.ndarray) -> list[np.ndarray]:
-    """The words, and one more that is chosen so that ``h = (h ^ word) * FACTOR; h ^= h >> 29`` over all of them ends in
+    """The words and an additional word. With it, ``h = (h ^ word) * FACTOR; h ^= h >> 29`` over all words ends in
     ``last``."""
     factor = np.uint64(0xBF58476D1CE4E5B9)
     state = np.full(len(last), 0x9E3779B97F4A7C15, np.uint64)
@@ -62,8 +63,8 @@ def test_keys(name: str) -> None:
 
 
 def test_spreads() -> None:
-    # A key is a group and the upper 18 bits of a number as float. For each of these keys, a quarter of the key times
-    # the golden ratio has only zeros above its lower half.
+    # A key has a group, and the upper 18 bits of a number as a float. For each of these keys, a quarter of the key
+    # times the golden ratio is zero above its lower half.
     groups, values_of = [], []
     codes = np.arange(127 << 10, 170 << 10, 4, dtype=np.uint64)
     for group in range(1 << 12):

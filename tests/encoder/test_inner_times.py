@@ -1,4 +1,4 @@
-"""The time of slices that is spent in the slices directly inside them."""
+"""The time of slices in their direct inner slices."""
 
 from __future__ import annotations
 

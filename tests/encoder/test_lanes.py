@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from cutrace._native import Lanes
 
-#: For each stream, whether its events join others. Events that end a slice have a stream of their own, whose number is
-#: the number of streams.
+#: For each stream, whether its events join others. Events that end a slice have a separate stream after the others.
 JOINS = bytes(4)
 END = len(JOINS)
 
@@ -145,7 +144,7 @@ def test_events_join_the_first_event_at_their_time() -> None:
         lanes.add(stream, np.full(len(starts), stream, np.uint32), starts, None)
     lanes.close(9)
     _, (streams, rows, times, tracks), (joined, joined_rows, offsets, joined_tracks) = take(lanes, b"\0\1\0", 1)
-    # The second event of stream 1 at time 3 is one too many to join, and no other event is at time 5.
+    # The second event of stream 1 at time 3 exceeds the limit of joined events, and time 5 has no other event.
     assert list(zip(times.tolist(), streams.tolist(), strict=True)) == [(3, 4), (3, 1), (3, 2), (5, 1), (7, 4)]
     assert (rows.tolist(), tracks.tolist()) == ([0, 1, 0, 2, 1], [0, 1, 2, 1, 0])
     assert offsets.tolist() == [0, 1, 1, 1, 1, 2]

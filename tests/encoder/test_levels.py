@@ -1,4 +1,4 @@
-"""Counters from their changes: all values if there are few changes, else exact means over intervals."""
+"""Counters from their changes: all values of few changes, else exact means over intervals."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Arguments of imported slices in Perfetto traces. Values that many slices share are written once; numbers are written
-with each slice."""
+"""Arguments of imported slices in Perfetto traces. Shared values are written once, but numbers are written with each
+slice."""
 
 from __future__ import annotations
 

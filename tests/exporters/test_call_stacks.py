@@ -1,4 +1,4 @@
-"""Python stacks in traces: those of calls, and those of the launches of GPU work."""
+"""Python stacks in traces: stacks of calls, and stacks of the launches of GPU work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pftrace import Decoded, decode
 
 ADD = "ops.py:7 in fused_add < train.py:42 in step < train.py:10 in main"
 LOAD = "data.py:5 in load < train.py:10 in main"
-#: The stack of each call that has one, by name and correlation id.
+#: The stacks of calls, by name and correlation id.
 STACKS = {
     ("cudaLaunchKernel", 1): ADD,
     ("cuLaunchKernel", 1): ADD,

@@ -298,7 +298,7 @@ def test_payloads_are_numbers(tmp_path: Path) -> None:
 
 
 def test_of_cuda_events_only_those_waited_for_are_kept(tmp_path: Path) -> None:
-    """Memory does not grow with the number of recorded events that nothing waits for."""
+    """Memory does not grow with the number of event records without a wait."""
     count = 200_000
     with Writer(tmp_path / "run.bin") as writer:
         rows = np.zeros(count, TABLES["cuda_events"].dtype)

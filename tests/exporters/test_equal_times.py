@@ -1,4 +1,4 @@
-"""Slices with equal times are nested in a trace as they were nested in the program."""
+"""Slices with equal times are nested in a trace as in the program."""
 
 from __future__ import annotations
 

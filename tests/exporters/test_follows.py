@@ -131,7 +131,7 @@ def all_work(trace: Trace) -> list[dict[str, Any]]:
 
 
 def calls(trace: Trace) -> dict[tuple[int, int], dict[str, Any]]:
-    """The call of each correlation id. Of several, the one that started first."""
+    """The call of each correlation id, or the first one if there are several."""
     out: dict[tuple[int, int], dict[str, Any]] = {}
     for call in sorted(dicts(trace.api_calls), key=lambda r: -r["start"]):
         if call["correlation"]:
@@ -406,7 +406,7 @@ def test_lowest_and_highest_values_of_stretches(values: list[int], stretches: li
 
 @pytest.mark.parametrize("count", [1, 2, 17, 64, 65])
 def test_lowest_and_highest_values_of_all_stretches(count: int) -> None:
-    # From 48 values on, the stretches are so long that they are covered by two that overlap.
+    # From 48 values on, two overlapping stretches cover a long stretch.
     values = Random(count).choices(range(1000), k=count)
     cut = [(begin, stop) for begin in range(count) for stop in range(begin + 1, count + 1)]
     begins, stops = np.array(cut).T

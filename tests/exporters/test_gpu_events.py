@@ -120,7 +120,7 @@ def test_a_sequence_that_begins_later_is_told_what_it_needs(tmp_path: Path, monk
     write = GpuEvents.write
 
     def halves(self: GpuEvents, part: GpuPart, *more: object) -> None:
-        # The second half is written first. The first half is then before the clock, and needs a sequence of its own.
+        # The second half is written first. The first half is then before the clock, and needs a separate sequence.
         middle = len(part) // 2
         write(self, GpuPart(part.block, middle, part.end), *more)
         write(self, GpuPart(part.block, part.begin, middle), *more)

@@ -1,4 +1,4 @@
-"""The parts of a trace that Perfetto's own GPU queries read: arguments of kernels, GPU counters, intervals and GPUs."""
+"""The parts of a trace for Perfetto's GPU queries: arguments of kernels, GPU counters, intervals and GPUs."""
 
 from __future__ import annotations
 

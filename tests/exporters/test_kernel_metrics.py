@@ -1,5 +1,4 @@
-"""Hardware metrics of kernels in a Perfetto trace. The values that the GPU Compute tab shows for a kernel are its
-own."""
+"""Hardware metrics of kernels in a Perfetto trace. The GPU Compute tab shows the right values for each kernel."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ def notices(trace: Path) -> list[str]:
 
 
 def shown(trace: Path) -> dict[int, float]:
-    """What the tab shows, by the start of the kernel."""
+    """The values that the tab shows, by the start of the kernel."""
     return {int(row["start"]): float(row["value"]) for row in query(trace, TAB.format(origin=ORIGIN))}
 
 

@@ -15,7 +15,7 @@ from cutrace import slicing
 from pftrace import decode
 
 ALL_REDUCE = {"NCCL communicator ID": 2**64 - 7, "Message size [bytes]": 4096, "Reduction operation": "Sum"}
-#: Fields that have the names of other arguments of NVTX events.
+#: Fields with the names of other arguments of NVTX events.
 CLASHES = {"depth": 7, "domain": "own", "payload": [1, 2], "ratio": 0.5}
 
 

@@ -1,4 +1,4 @@
-"""The metadata of a Perfetto trace, and how the trace is written."""
+"""The metadata and the packets of a Perfetto trace."""
 
 from __future__ import annotations
 
@@ -302,7 +302,7 @@ class TestClocks:
         assert len(gpu) == 1
 
     def test_a_block_whose_header_lies_about_its_times(self, tmp_path: Path) -> None:
-        """Rows that are earlier than the header says are written on a separate sequence with correct times."""
+        """Rows that start before the time in the header are written on a separate sequence with correct times."""
         with Capture(tmp_path / "c.bin") as c:
             c.api("late", 1_000, 2_000)
             c.flush()
@@ -317,7 +317,7 @@ class TestClocks:
 
 
 class TestOrder:
-    """Viewers sort all packets by time, unless they already are in order."""
+    """Viewers sort packets by time, unless they are already in order."""
 
     @pytest.mark.parametrize("name", ["torch_step.bin", "processes.bin", "kineto-torch2.11-h200-train-graph.json.gz"])
     def test_track_events_are_written_in_it(self, name: str, tmp_path: Path) -> None:

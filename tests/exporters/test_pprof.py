@@ -14,7 +14,7 @@ from captures import DATA, ORIGIN, Capture, python_calls
 from cutrace.analysis.flame import flame
 
 FILES = ["torch_step.bin", "cuda_graph_whole.bin", "ranks.bin", "kineto-torch2.11-h200-transformer.json.gz"]
-#: The characters that a line of collapsed stacks cannot have.
+#: The characters that lines of collapsed stacks exclude.
 PLAIN = str.maketrans({";": ":", "\n": " ", "\r": " "})
 
 

@@ -20,7 +20,7 @@ _CODINGS = {
 }  # fmt: skip
 
 
-#: Fields and messages that the perfetto package lacks. Those of gpu/gpu_interned_data.proto and
+#: Fields and messages that the perfetto package lacks. The fields of gpu/gpu_interned_data.proto and
 #: gpu/gpu_track_event.proto extend the two public messages. Viewers skip the capture.
 _EXTENSIONS = (
     "InternedData.compute_kernels", "InternedData.compute_arg_names", "TrackEvent.gpu_correlation",

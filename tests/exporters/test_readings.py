@@ -1,4 +1,4 @@
-"""Clocks, power, temperature and memory of GPUs in a Perfetto trace, in the places that Perfetto's queries read."""
+"""Clocks, power, temperature and memory of GPUs in a Perfetto trace, in the form that Perfetto's queries read."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_perfetto_knows_the_frequency_while_the_gpu_is_busy(training: Path) -> N
 
 
 def test_perfetto_knows_power_and_temperature_of_the_gpu(training: Path) -> None:
-    """Perfetto's queries find the readings of a GPU by the index that its work has."""
+    """Perfetto's queries find the readings of a GPU by the index in its work."""
     rows = query(
         training,
         "select t.name, t.unit, count(*) as n, min(c.value) as low, max(c.value) as high from gpu_counter_track t "

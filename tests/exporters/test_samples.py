@@ -34,8 +34,7 @@ def sampled(path: Path, values: dict[int, list[tuple[int, float, float]]], *, in
 
 
 class Read:
-    """The GPU counters of a trace, by GPU and name. ``values`` are pairs of a time and the value that is valid from
-    then on."""
+    """The GPU counters of a trace, by GPU and name. ``values`` are pairs of a time and the value from then on."""
 
     def __init__(self, path: Path) -> None:
         self.values: dict[tuple[int, str], list[tuple[int, float]]] = {}
@@ -66,7 +65,7 @@ class Read:
                     key = entry.gpu_id, names[counter.counter_id]
                     events[key].append((clocks[sequence] - ORIGIN, counter.double_value))
         for key, found in events.items():
-            # In the trace, a value is that of the time since the previous event.
+            # In the trace, a value applies to the time since the previous event.
             times = [time for time, _ in found]
             assert times == sorted(times)
             self.values[key] = list(zip(times, [value for _, value in found[1:]] + [0.0], strict=True))

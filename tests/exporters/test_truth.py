@@ -21,7 +21,7 @@ from pftrace import Decoded, Slice, decode
 
 COMMITTED = sorted(captures.DATA.glob("*.bin"))
 
-#: By host table, the fields that are arguments of its events. Arguments that are 0 are left out.
+#: By host table, the fields that become arguments of its events. Arguments with the value 0 are left out.
 ARGUMENTS = {
     "synchronizations": ("correlation", "stream", "event", "event_record", "context", "status", "flags"),
     "overheads": ("correlation", "kind"),

@@ -34,7 +34,7 @@ LIMIT = 60
 class Outcome:
     """The result of a program and its recording.
 
-    :param status: the exit status of `cutrace record`: that of the program, or 128 + n after signal n.
+    :param status: the exit status of `cutrace record`: the status of the program, or 128 + n after signal n.
     """
 
     status: int

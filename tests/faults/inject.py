@@ -43,17 +43,17 @@ def writes_are_slow(bytes_per_second: int) -> None:
 
 
 def truncates_fail(error: int) -> None:
-    """Fail with this errno when a file is cut back. Emptying a file still works."""
+    """Fail with this errno when a file is truncated to a size above 0."""
     _faults().fault_truncates(error)
 
 
 def close_fails(error: int) -> None:
-    """Fail with this errno when a capture is closed. It is closed nevertheless."""
+    """Close a capture, but fail with this errno."""
     _faults().fault_closes(error)
 
 
 def copies(error: int = 0, milliseconds: int = 0) -> None:
-    """Let copying to a dump take this long, and fail with this errno unless it is 0."""
+    """Set the duration of copies to a dump, and let them fail with this errno unless it is 0."""
     _faults().fault_copies(error, ctypes.c_uint(milliseconds))
 
 

@@ -1,4 +1,4 @@
-"""The endings of Python programs, on the fake GPU. tests/native/test_endings.cpp tests those of C++ programs."""
+"""The endings of Python programs, on the fake GPU. tests/native/test_endings.cpp tests the endings of C++ programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import cutrace
 from faults.conftest import LIMIT, PRELUDE, Measure
 
-#: Launches 1000 kernels, waits for a flush, then ends in its own way.
+#: Launches 1000 kernels, waits for a flush, then ends in the tested way.
 FLUSHED = """
 launch(1000); fakegpu.synchronize()
 assert ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]).cutrace_flush() == 0

@@ -17,7 +17,7 @@ FULL = "No space left on device"
 
 
 def busy(fault: str, after: str = "") -> str:
-    """A program that launches for half a second. In the middle, when a part is written, a fault occurs."""
+    """A program that launches for half a second. A fault occurs in the middle, after a part was written."""
     return f"""
 fakegpu.init()
 for i in range({KERNELS // 50}):
@@ -85,7 +85,7 @@ def test_a_real_file_system_that_is_full(measure: Measure, tmp_path: Path) -> No
 
 
 def test_a_limit_on_the_size_of_files_does_not_end_the_program(measure: Measure) -> None:
-    # SIGXFSZ kills a program that writes too large a file. A recording must not cause it.
+    # SIGXFSZ kills a program that writes too large a file. A recording must not cause this signal.
     limits = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, resource.RLIM_INFINITY))\n"
     reset = "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
     lift = limits.format("resource.RLIM_INFINITY")
@@ -151,8 +151,7 @@ def test_interrupted_and_short_writes_lose_nothing(measure: Measure) -> None:
 
 
 def test_a_torn_block_that_cannot_be_cut_off_is_stepped_over(measure: Measure) -> None:
-    # Half a block is written, then the disk is full, and the file cannot be cut back. The following blocks must be
-    # found.
+    # The disk is full after half a block, and the file cannot be truncated. The following blocks must be found.
     fault = """inject.writes_are_short(100); inject.writes_fail(errno.ENOSPC, before=1, count=1)
         inject.truncates_fail(errno.EIO)
         launch(50); time.sleep(0.3)
@@ -217,7 +216,7 @@ print(json.dumps([launched, growth]))
 
 
 def test_a_writer_slower_than_the_program_holds_nobody_up(measure: Measure) -> None:
-    """Launches while the memory is full, so that records are lost instead of waited for. ``CUTRACE_LONG`` is the number
+    """Launches while the memory is full, so that records are lost. ``CUTRACE_LONG`` is the number
     of launches in units of 10,000."""
     outcome = measure(SLOW, 10_000 * int(os.environ.get("CUTRACE_LONG", 10)), options=["--max-memory", "8MiB"])
     assert outcome.status == 0

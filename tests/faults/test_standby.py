@@ -1,4 +1,4 @@
-"""Processes on standby, on the fake GPU: attaching to them repeatedly, and every way in which this can go wrong.
+"""Processes on standby, on the fake GPU: repeated attachments, and all possible failures.
 
 tests/native/test_standby.cpp tests the protocol under sanitizers.
 """
@@ -90,7 +90,7 @@ Arm = Callable[..., Program]
 
 @pytest.fixture
 def arm(environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Arm]:
-    """Start a program under ``cutrace arm``, in an environment in which no other process is on standby."""
+    """Start a program under ``cutrace arm``, in an environment without other processes on standby."""
     runtime = tmp_path / "runtime"
     runtime.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
@@ -343,7 +343,7 @@ def test_it_ends_after_a_time(arm: Arm) -> None:
     assert program.end() == 0
 
 
-#: Launches in a thread until it is told to stop.
+#: Launches in a thread until a function stops it.
 LAUNCHING = """
 import threading
 over = threading.Event()
@@ -603,7 +603,7 @@ def test_a_recording_of_the_program_itself_is_not_disturbed(arm: Arm, tmp_path: 
         cutrace.attach(program.pid, tmp_path / "run.bin").start()
     program.do("own.stop()")
     assert kernels(tmp_path / "own.bin") == {"k": 4}
-    # Conversely, the program may end a recording, which is then complete.
+    # The program may also end a recording. The capture is then complete.
     with cutrace.attach(program.pid, tmp_path / "run.bin"):
         program.launch(6)
         program.do("from cutrace.collect.library import collector; collector().stop()")

@@ -1,7 +1,7 @@
 """Run the Python fuzz targets: ``cd tests && python -m fuzz --seconds 60``.
 
 Failing inputs are kept in ``--artifacts``, their tracebacks are printed, and the exit status is 1. After a native crash
-or a hang, the input is there in ``current-TARGET``.
+or a hang, the file ``current-TARGET`` there has the input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from . import TARGETS
 
 #: Seconds after which a hanging process is ended, with the stacks of all threads.
 PATIENCE = 60
-#: The memory limit of the process (bytes). An input that needs far too much memory exceeds it.
+#: The memory limit of the process (bytes), which only inputs with excessive memory exceed.
 ADDRESS_SPACE = 6 << 30
 
 

@@ -24,7 +24,7 @@ _VALUES = (
     None, 0, -1, 1, 2**31, 2**32, 2**53, 2**63 - 1, -(2**63), 0.5, -1e300, 1e300, float("inf"), "", "text", "12", "-1",
     "\0", "\ud7ff", "x" * 3000, b"", b"\xff\xfe", b"\0" * 16, '{"a": 1}', "[" * 500,
 )  # fmt: skip
-# Pieces of JSON that change the meaning of what follows.
+# Pieces of JSON that change the meaning of the following bytes.
 _PIECES = (
     b"{", b"}", b"[", b"]", b'"', b",", b":", b"\\", b"\\u", b"\\ud800", b"\\u0000", b"null", b"true", b"NaN", b"-",
     b"1e999", b"-1e-999", b"9" * 40, b"0.0000000001", b"1.5E+3", b"-0", b"\xff", b"\xc3", b"\0", b"\xef\xbb\xbf",

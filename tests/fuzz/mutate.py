@@ -124,7 +124,7 @@ def _bytes(rng: random.Random, block: Block) -> Block:
 
 
 def _resized(rng: random.Random, block: Block) -> Block:
-    """Make the payload longer or shorter than the header says, or change the size in the header."""
+    """Make the payload longer or shorter than its size in the header, or change the size in the header."""
     data = block.payload
     data = data[: rng.randrange(len(data) + 1)] if rng.random() < 0.5 else data + rng.randbytes(rng.randrange(64))
     fields: dict[str, Any] = {"payload": data}

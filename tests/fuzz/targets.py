@@ -148,7 +148,7 @@ class Captures(Target):
 
 
 class Reading(Captures):
-    """Any bytes as a capture. Only opens it and reads its tables, which runs many more inputs."""
+    """Any bytes as a capture. Only opens it and reads its tables, so that many more inputs can run."""
 
     name = "reader"
 
@@ -166,7 +166,7 @@ class Reading(Captures):
                     table = BY_NUMBER[kind]
                     rows, unknown = trace.table(table.name), trace.unknown(table.name)
                     assert rows.dtype == unknown.dtype == table.dtype
-                    # Equal launches and functions are merged, and row 0 means none.
+                    # Equal launches and functions are merged, and row 0 means no launch or function.
                     assert len(rows) + len(unknown) <= trace.count(table.name) + ("id" in table.offsets)
                     in_range(trace, table, rows)
             assert trace.start <= trace.end
@@ -181,7 +181,7 @@ def _status(arguments: list[str]) -> object:
 
 
 class GoldenFiles(Target):
-    """Any string as a golden file. It is refused with file and line, or is unchanged after reading and writing it."""
+    """Any string as a golden file. It is refused with file and line, or stays unchanged after reading and writing."""
 
     name = "golden"
 

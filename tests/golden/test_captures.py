@@ -100,7 +100,7 @@ def test_configurations_count_by_how_often_they_occur(tmp_path):
         return tmp_path / name
 
     assert row(compared(of("a", 3, 1), of("b", 2, 2)), "kernels", "k").aspects == {Aspect.LAUNCHES}
-    # If the number of launches differs, more launches of each configuration are only a difference of counts.
+    # With a different number of launches, more launches of each configuration are only a difference of counts.
     assert row(compared(of("c", 2, 2), of("d", 3, 2)), "kernels", "k").aspects == {Aspect.COUNTS}
     gone = row(compared(of("e", 2, 2), of("f", 4, 0)), "kernels", "k")
     assert gone.aspects == {Aspect.LAUNCHES}

@@ -85,7 +85,7 @@ def test_the_order_is_that_of_lines_then_of_natural_names_whatever_came_first(
     lines = LINES if known_lines else {}
     changes = {name: change(root, f"{MODULE}::{name}", line=lines.get(name.split("[")[0], 0)) for name in arrival}
     ordered = SOURCE if known_lines else sorted(SOURCE, key=["test_a", *SOURCE[1:4], "test_z"].index)
-    # A second run has all tests. It puts those that the first run lacked in their places.
+    # A second run has all tests. It adds the tests that the first run lacked in their places.
     write_changes([changes[name] for name in arrival if name in first])
     write_changes(changes.values())
     assert ids(root) == ordered

@@ -1,4 +1,4 @@
-"""Comparison of runs with a golden file: the rows of the result, and which of them fail."""
+"""Comparison of runs with a golden file: the rows of the result, and the rows that fail."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from support.measured import FACTS, NOTHING, entry, run
 
 MIB = 1 << 20
 ALL = frozenset({"work", "state", "counter", "time"})
-#: The gate with which less work also fails.
+#: The gate that also rejects less work.
 LESS_TOO = parse_gate("work,counter,less")
 KERNELS = {"softmax_fwd": 1, "vectorized_elementwise": 2}
 
@@ -462,7 +462,7 @@ def test_names_that_rose_have_their_amounts():
 
 
 def test_names_that_are_unknown_in_this_environment_did_not_rise():
-    """In another environment, only kernels of the project itself have golden amounts."""
+    """In another environment, only kernels of the project have golden amounts."""
     before = {"sm_80": Observed({"": {"kernel_launches": {"own_a": 1, "gemm_80": 1}}})}
     rows = differing(against(before, run(kernels={"own_a": 2, "gemm_90": 1}), own=("own_*",)))
     assert increases(rows["kernel_launches"]) == {"own_a": (1, 2)}

@@ -1,4 +1,4 @@
-"""The verdict on a test: its state, whether it fails, the runs that it asks for, and what is written."""
+"""The verdict on a test: its state, its failure, the requested runs, and the written values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Table:
     state: State
     reason: str = ""
     settings: GateSettings = CHECK
-    #: What is written: "" for nothing, an update, or a candidate.
+    #: The kind of written values: "" for none, an update, or a candidate.
     writes: str = ""
     notes: tuple[str, ...] = ()
     confirmed: bool = field(default=True)

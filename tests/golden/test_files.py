@@ -32,7 +32,7 @@ def module(**entries: dict[str, Observed]) -> Module:
 
 
 def kernels(**counts: int) -> Observed:
-    """A test that launched kernels and did nothing else."""
+    """A test that only launched kernels."""
     return Observed({"": {"kernel_launches": dict(counts)}})
 
 
@@ -370,7 +370,7 @@ memset_count = 1
 
 
 def but(old: str, new: str) -> str:
-    """The valid file with another string at one place."""
+    """The valid file with another string in one place."""
     assert old in GOOD
     return GOOD.replace(old, new, 1)
 

@@ -1,4 +1,4 @@
-"""Golden values whose test no longer exists. They are reported only if this is certain."""
+"""Golden values without an existing test. They are reported only if this is certain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Differences of two sets of times, compared with ranks that are counted one by one."""
+"""Differences of two sets of times, compared with a simple count of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden values after an update: what is written, and what is kept."""
+"""Golden values after an update: the written values and the kept ones."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_what_is_unstable_and_within_what_was_seen_changes_no_byte():
     assert updated(before, waits(3))[0] == before
 
 
-# One run that cannot be repeated
+# A run that cannot be repeated
 
 ONCE = {"confirmed": False}
 

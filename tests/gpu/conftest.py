@@ -199,7 +199,7 @@ Record = Callable[..., Recorded]
 def record(tmp_path: Path) -> Iterator[Record]:
     """``record(command, *options, limit=seconds, interact=function)``: run a command under `cutrace record`.
 
-    ``interact`` gets the running process, whose output is a pipe, before the end of the process is waited for.
+    ``interact`` gets the running process, with a pipe as its output, before the wait for its end.
     Processes that remain after the limit or the test are killed.
     """
     started: list[subprocess.Popen[str]] = []

@@ -1,7 +1,7 @@
 """The common start of Python programs of these tests: an empty kernel that is launched through the driver's C API.
 
-``launch(count)`` launches kernels, whose numbers continue those of the last call. 100 consecutive kernels have the same
-number of blocks, by which a capture identifies them. CUDA is not used before ``start()``.
+``launch(count)`` launches kernels. Their numbers continue the numbers of the last call. 100 consecutive kernels have
+the same number of blocks, which identifies them in a capture. CUDA is not used before ``start()``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def start() -> None:
 
 
 def use() -> None:
-    """Must be called first on each thread except the initial one."""
+    """Call it first on each thread except the initial one."""
     _must(_cuda.cuCtxSetCurrent(_context))
 
 

@@ -1,4 +1,4 @@
-"""Machine code of kernels on a GPU: its properties agree with those of the driver and of the launches."""
+"""Machine code of kernels on a GPU: its properties agree with the driver and with the launches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ for _ in range(3):
     twice[(128,)](x, BLOCK=512)
 torch.cuda.synchronize()
 """
-#: The fewest registers of a launch, whatever the compiler chooses.
+#: The smallest number of registers of a launch, for any compiler.
 LEAST_REGISTERS = 16
 
 

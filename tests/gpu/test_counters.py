@@ -93,7 +93,7 @@ def test_region(x, y, gpu_trace):
 BYTES = 4 << 26  # the bytes of x and y
 BYTE_COUNTERS = ("dram_bytes", "dram_read_bytes", "dram_write_bytes", "l2_bytes")
 BODIES = ("test_copy", "test_matmul", "test_reduction", "test_graph", "test_elementwise")
-#: A process counts while another one, which has counted before, waits.
+#: A process counts while another process, which has counted before, waits.
 HOLDER = """
 import signal, sys, torch
 from cutrace.extras.hardware.counting import Counting

@@ -16,7 +16,7 @@ Record = Callable[..., Any]
 
 
 def paths(recorded: Any, table: str = "kernels") -> list[tuple[str, ...] | None]:
-    """The creating ranges of each row of work in graphs; None where they are unknown."""
+    """The ranges around the creation of each row of graph work; None for unknown ranges."""
     trace = recorded.trace
     rows = trace.table(table)
     numbers = trace.origins.of_rows(table, rows)

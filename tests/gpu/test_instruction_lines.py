@@ -1,4 +1,4 @@
-"""cutrace profile --lines on a GPU: sums equal the GPU's own counter, and the lines are those of the kernel."""
+"""cutrace profile --lines on a GPU: sums equal the GPU's counter, and the lines belong to the kernel."""
 
 from __future__ import annotations
 

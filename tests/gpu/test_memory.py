@@ -29,7 +29,7 @@ ALLOCATE, RELEASE = 1, 2
 CREATED, DESTROYED, TRIMMED = 1, 2, 3
 PINNED, DEVICE, ARRAY, MANAGED, PHYSICAL = 2, 3, 4, 5, 128
 
-# Where cutrace and CUPTI may differ, and why.
+# The allowed differences between cutrace and CUPTI, and their reasons.
 KNOWN = {
     **dict.fromkeys(CRASHES, "CUPTI's records crash here"),
     "allocated before the records were enabled": "a recording from cuInit() on knows this memory",
@@ -67,7 +67,7 @@ def comparable(rows: list[dict[str, int]]) -> list[Row]:
         operation = {ALLOCATE: "allocate", RELEASE: "release"}.get(row["operation"], row["operation"])
         kind = MEMORY_KINDS.get(row["memory"], row["memory"])
         way = "async" if row["async"] else "sync"
-        used = row["pool_used"] if operation == "allocate" else ""  # for a release, CUPTI gives the value before it
+        used = row["pool_used"] if operation == "allocate" else ""  # CUPTI gives the value before a release
         out.append((operation, kind, row["bytes"], way, f"#{number}", row["device"], row["pool_type"], used))
     return out
 
@@ -80,7 +80,7 @@ def alone(_needs_gpu: None) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def by_cupti(_needs_gpu: None) -> dict[str, dict[str, Any]]:
-    """The cases with CUPTI's records, without those that crash with them."""
+    """The cases with CUPTI's records, without the cases that crash with them."""
     told = cases([sys.executable, CASES, "memory,pool"])
     for name, line in told.items():
         if line["status"]:
@@ -208,7 +208,7 @@ def changes(pools: list[dict[str, int]]) -> list[tuple[bool, int]]:
 
 
 def test_pools_are_those_of_cuptis_records(by_cutrace: Any, by_cupti: dict[str, dict[str, Any]]) -> None:
-    """`used` differs at the creation of a pool, because CUPTI's row is from before the first allocation."""
+    """`used` differs at the creation of a pool, because CUPTI writes its row before the first allocation."""
     _, told = by_cutrace
     for name, line in told.items():
         for ours in line["pools"]:
@@ -316,8 +316,8 @@ def test_memory_is_that_of_pytorchs_statistics(
     segments = {(address, size) for address, size in report["segments"]}
     for row in kind:
         piece = int(row["address"]), int(row["bytes"])
-        # Expandable segments are the only physical memory of the program. Other segments are distinguished by their
-        # addresses from the workspaces that libraries allocate themselves.
+        # Expandable segments are the only physical memory of the program. Addresses distinguish other segments from
+        # workspaces of libraries.
         if not expandable and piece not in segments:
             others.append((row["operation"], hex(piece[0]), piece[1]))
             continue

@@ -1,4 +1,4 @@
-"""A C++ program whose every action is known (tests/data/make/programs/streams.cu), recorded in each mode."""
+"""A C++ program with known actions (tests/data/make/programs/streams.cu), recorded in each mode."""
 
 from __future__ import annotations
 

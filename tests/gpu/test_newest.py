@@ -36,7 +36,7 @@ def let_go(capture: Path) -> int:
 
 
 def assert_the_newest(capture: Path, launched: int, least: int) -> None:
-    """Check that the last ``least`` kernels are in the capture, each once, and that the missing ones are counted."""
+    """Check that the capture has each of the last ``least`` kernels once, and that missing kernels are counted."""
     kept = groups(capture)
     first = -(-(launched - least) // 100)
     for group in range(first, -(-launched // 100)):

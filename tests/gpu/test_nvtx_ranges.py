@@ -90,7 +90,7 @@ def test_rows_have_the_name_and_the_times_of_their_range(
 
 
 def test_a_range_inside_a_capture_leaves_the_capture_alone(tmp_path: Path) -> None:
-    """No range around it is counted, so the start of this range would make the waiting call."""
+    """No outer range is counted, so the start of this range would make the call that waits."""
     pytest.importorskip("torch")
     command = [
         sys.executable,

@@ -1,4 +1,4 @@
-"""The recipes of docs/howto/ci.md on a GPU: they pass, and they fail for the changes that the page says they find."""
+"""The recipes of docs/howto/ci.md on a GPU: they pass, and they fail for the changes that the page lists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 RECIPES = Path(__file__).parent / "recipes"
-#: A recipe, what it needs, a change, and a part of the failure message.
+#: A recipe, its requirements, a change, and a part of the failure message.
 PLANTED = [
     ("training", ["torch"], ("loss.backward()", "loss.backward(); loss.item()"), "backward/sync_calls"),
     ("compiled", ["torch", "triton"], ("torch.compile(lambda x", "(lambda x"), "activation/kernel_launches"),

@@ -1,5 +1,4 @@
-"""The rules of cutrace why on kernels that are written to show one problem each, and on kernels that must not show
-it."""
+"""The rules of cutrace why on kernels with one problem each, and on kernels that must not show the problem."""
 
 from __future__ import annotations
 
@@ -101,7 +100,7 @@ def test_figures_are_those_of_the_source(answers: dict[str, Answer]) -> None:
 
 
 def test_a_matrix_product_is_near_the_peak_of_tensor_cores_or_of_shared_memory(answers: dict[str, Answer]) -> None:
-    """A product by cuBLAS comes close to both peaks. The larger one is the limit."""
+    """A product by cuBLAS comes close to both peaks. The larger value is the limit."""
     answer = answers[MATMUL]
     busy = busy_pipe(answer.facts, "tensor")
     assert busy is not None

@@ -43,13 +43,13 @@ def armed(
     process.wait()
 
 
-#: The length of an attachment, and the last part of it in which everything is recorded (s).
+#: The length of an attachment, and its last part with complete records (s).
 LENGTH, SETTLED = 2.0, 1.8
 
 
 def launches_of_steps(trace: cutrace.Trace) -> tuple[list[int], list[str]]:
-    """Return the number of kernels that each step launched, and a line on each step that differs from most: its start
-    (ms after the start of the recording), its launches by thread, and whether it counts.
+    """Return the number of kernels that each step launched, and a line on each unusual step. The line has the start (ms
+    after the start of the recording), the launches by thread, and whether the step counts.
 
     Only steps of the settled part count. While CUPTI enables one kind after the other, launches wait or are not
     recorded yet. `--for` starts when all kinds are enabled.
@@ -72,7 +72,7 @@ def launches_of_steps(trace: cutrace.Trace) -> tuple[list[int], list[str]]:
 
 
 def is_complete(trace: cutrace.Trace) -> bool:
-    """Whether nothing is missing except the other halves of ranges that were open at the start and at the end."""
+    """Whether only the other halves of ranges that were open at the start and at the end are missing."""
     quality = trace.quality
     cut = {loss.reason for loss in quality.losses} <= {"nvtx_unmatched_pop", "nvtx_open"}
     return cut and set(quality.unknown) <= {"nvtx_ranges"} and not quality.damage and not quality.incomplete

@@ -1,4 +1,4 @@
-"""Recordings that dump themselves for a slow step, an idle GPU or memory, and cases without a dump."""
+"""Recordings that dump themselves for a slow step, an idle GPU or high memory, and cases without a dump."""
 
 from __future__ import annotations
 

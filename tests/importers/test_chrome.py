@@ -299,7 +299,7 @@ def round_trip(events: list[Event], folder: Path, **others: Any) -> dict[str, An
 
 def counted(events: list[Event]) -> Counter[str]:
     def plain(value: Any) -> Any:
-        """Make equal whole numbers equal, however they are written."""
+        """Make equal whole numbers equal in all spellings."""
         if isinstance(value, dict):
             return {k: plain(v) for k, v in value.items()}
         if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Import of Perfetto traces of any tool. The events that viewers show become rows."""
+"""Import of Perfetto traces of any tool. Events that viewers show become rows."""
 
 from __future__ import annotations
 

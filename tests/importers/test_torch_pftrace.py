@@ -3,10 +3,10 @@
 The writer below follows PyTorch's public sources (BSD-3-Clause): torch/csrc/profiler/cuspy/cuspy_pftrace.cpp encodes
 the packets, and torch/profiler/_cuspy/trace.py selects their contents. All packets are of sequence 1, whose second
 packet has all interned data. Tracks come first, without a sequence. Groups of slices follow. A group has all starts of
-the operators, in no order of time, and then their ends in the same order. Other groups have the calls, and so on. GPU
-work by kind follows, then counters. The file is compressed with gzip. GPU work has no submission id: its ids are
-strings in extra_data, and zeros are left out. Kernels have only a demangled name, and three arguments of their launch.
-Graphics context 1 is the process, stages have ids from 1 on, and streams from 100 on.
+the operators in any order of time, and then their ends in the same order. Other groups have the calls and further
+kinds. GPU work by kind follows, then counters. The file is compressed with gzip. GPU work has no submission id: its ids
+are strings in extra_data, and zeros are left out. Kernels have only a demangled name, and three arguments of their
+launch. Graphics context 1 is the process, stages have ids from 1 on, and streams from 100 on.
 """
 
 from __future__ import annotations

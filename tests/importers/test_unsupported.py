@@ -1,4 +1,4 @@
-"""Errors for unsupported files: the kind of the file, and what to do."""
+"""Errors for unsupported files: the kind of the file, and advice."""
 
 from __future__ import annotations
 

@@ -98,8 +98,9 @@ EXPORT void fault_copies(int error, unsigned milliseconds) {
   faults().copy_error = error;
   faults().copies_take = milliseconds;
 }
-// Copies wait until this is off again. The result is the number of started copies.
+// Copies wait until this is off again.
 EXPORT void fault_hold_copies(bool on) { faults().copies_held = on; }
+// The number of started copies.
 EXPORT std::uint64_t fault_copies_begun() { return faults().copies.load(); }
 EXPORT void fault_nameless_files(int error) { faults().nameless_error = error; }
 EXPORT void fault_realtime(std::int64_t nanoseconds) { faults().realtime_step = nanoseconds; }

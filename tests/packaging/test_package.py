@@ -34,7 +34,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_sdist_has_every_file_of_the_repository(sdist: Path) -> None:
-    """`tox -e converter` builds its wheel from the sdist, but without the collector. So this test is needed for the
+    """`tox -e converter` builds its wheel from the sdist, but without the collector. So only this test checks the
     collector."""
     with tarfile.open(sdist) as archive:
         members = {name.partition("/")[2] for name in archive.getnames()}
@@ -55,7 +55,7 @@ def test_the_wheel_has_what_it_needs_and_no_sources() -> None:
 
 
 def test_the_wheel_needs_no_library_that_a_system_lacks(tmp_path: Path) -> None:
-    """`repair` copies libraries into the wheel that the platform does not guarantee. There must be none."""
+    """`repair` copies libraries that the platform does not guarantee into the wheel. There must be no such library."""
     output = run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", tmp_path, WHEEL)
     repaired = next(tmp_path.glob("*.whl"))
     print(repaired.name)

@@ -146,7 +146,7 @@ def test_tests_outside_of_the_rootdir(suite: Suite) -> None:
         suite.write(f"{folder}/test_a.py", PROGRAM)
     options = ("-c", "ci/pytest.ini", "--import-mode=importlib")
     assert suite.run("--cutrace-update", *options, "tests", "more").status == 0
-    # An id is the same, whatever is selected.
+    # Ids do not depend on the selection.
     for words in (("tests", "more"), ("tests",), ("tests/test_a.py",), ("more/test_a.py::test_one",)):
         done = suite.run("--cutrace=require", *options, *words)
         assert done.status == 0, done.output

@@ -154,7 +154,7 @@ class Runner:
         return statuses, output, {name: filled(one["value"], context) for name, one in ACTION["outputs"].items()}
 
     def job(self, before: str = "", **variables: str) -> tuple[int, str]:
-        """Run the scripts of the template. The lines of `before_script` and `script` run in one shell, and those of
+        """Run the scripts of the template. The lines of `before_script` and `script` run in one shell, and the lines of
         `after_script` in another."""
         known = GITLAB | {"CI_PROJECT_DIR": str(self.checkout)} | TEMPLATE["variables"]
         known |= {"CUTRACE_PYTHON": sys.executable, **variables}

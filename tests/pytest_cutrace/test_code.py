@@ -1,4 +1,4 @@
-"""The machine code of kernels in tests: when it is recorded, compared and written."""
+"""The machine code of kernels in tests: recording, comparison and golden values."""
 
 from __future__ import annotations
 

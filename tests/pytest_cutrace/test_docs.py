@@ -8,7 +8,7 @@ from pytest_cutrace import options
 
 
 def test_options_and_ini_values() -> None:
-    """There are only a few, so that a user can know them all."""
+    """A user can know all of the few options."""
     parser = pytest.Parser(_ispytest=True)
     options.add(parser)
     flags = {name.partition("=")[0] for option in parser.getgroup("cutrace").options for name in option.names()}

@@ -1,4 +1,4 @@
-"""Bad input is a usage error. It names the location, and what to write instead."""
+"""Bad input is a usage error. The message names the location and a correction."""
 
 from __future__ import annotations
 

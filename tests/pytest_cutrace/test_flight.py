@@ -1,4 +1,4 @@
-"""Pytest under `cutrace record --last`: a failing test leaves what was recorded before the failure."""
+"""Pytest under `cutrace record --last`: a failing test leaves a capture of the time before the failure."""
 
 from __future__ import annotations
 

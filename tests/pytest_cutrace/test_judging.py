@@ -1,4 +1,4 @@
-"""Which run of a test is judged: with fresh fixtures, by golden values and by limits, in updates and in checks."""
+"""The judged run of a test: with fresh fixtures, by golden values and by limits, in updates and in checks."""
 
 from __future__ import annotations
 

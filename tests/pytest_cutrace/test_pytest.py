@@ -1,4 +1,4 @@
-"""Other features of pytest and of its plugins work as they do without this plugin."""
+"""Other features of pytest and of its plugins work as without this plugin."""
 
 from __future__ import annotations
 

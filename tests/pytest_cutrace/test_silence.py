@@ -144,8 +144,8 @@ def all_of(*changes: Change) -> Change:
 
 @dataclass(frozen=True)
 class Case:
-    """A change, and a part of the message of the session that should fail. ``options`` and ``variables`` are those of
-    the session, and ``plugins`` are loaded in addition. ``gpu`` says whether there is a driver."""
+    """A change, and a part of the message of the session that should fail. The session has these ``options`` and
+    ``variables``, and loads ``plugins`` in addition. ``gpu`` is True if there is a driver."""
 
     change: Change
     says: str
@@ -636,7 +636,8 @@ CASES: dict[str, dict[str, Case]] = {
         ),
         "in forks": Case(conftest(textwrap.dedent(FORKING)), "tests could not be verified", variables={"FORKED": "1"}),
         "in threads": Case(
-            # The plugin runs tests that use ctypes, as the fake GPU does, in one thread, but as often as a marker says.
+            # The plugin runs tests that use ctypes, like the fake GPU, in one thread, but as often as a marker
+            # requests.
             edit(A, ONE, "@pytest.mark.iterations(2)\n" + ONE),
             "1 pytest-run-parallel runs it several times at once",
             plugins=("run-parallel",),

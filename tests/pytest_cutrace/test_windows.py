@@ -1,4 +1,4 @@
-"""The work of a test: everything that its code launched, in any process and at any time."""
+"""The work of a test: all work that its code launched, in any process and at any time."""
 
 from __future__ import annotations
 

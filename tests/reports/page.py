@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 
 class Page(HTMLParser):
-    """What a browser gets from a page: tags with attributes, and the contents of scripts by id."""
+    """A page as a browser parses it: tags with attributes, and the contents of scripts by id."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How reports show calls that limits allow."""
+"""Calls that limits allow, in reports."""
 
 from __future__ import annotations
 

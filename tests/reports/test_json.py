@@ -1,5 +1,4 @@
-"""Cases are unchanged after they are written and read as JSON. Files are complete, and any JSON reader can read
-them."""
+"""Writing and reading as JSON does not change cases. Files are complete, and any JSON reader can read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Redacted captures: what is removed and what is kept."""
+"""Redacted captures: the removed and the kept contents."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_what_was_measured_is_as_it_was(tmp_path: Path) -> None:
 
 
 SOURCE = Path(__file__).parents[2] / "src" / "cutrace"
-#: The options of a recording by what happens to them in a redacted capture. Each has a value as the collector records
-#: it. A new option has to be added here: decide whether its value may contain a path.
+#: The options of a recording by their treatment in a redacted capture. Each has a value as the collector records it.
+#: Add a new option here, and decide whether its value may contain a path.
 DECIDED = {
     "kept": {
         "kinds": "kernel,nvtx", "api": "launch", "graph": "node", "nvtx": "1", "sync": "0", "max_memory": "67108864",

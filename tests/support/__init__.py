@@ -1,4 +1,4 @@
-"""Helpers that tests of several packages use."""
+"""Helpers for tests of several packages."""
 
 from __future__ import annotations
 

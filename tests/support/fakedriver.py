@@ -29,7 +29,7 @@ _FLAGS = ("-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-DCUP
 
 
 class MissingTools(Exception):
-    """This machine lacks something that is needed to build the fake driver."""
+    """This machine lacks a tool or header for the build of the fake driver."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class FakeDriver:
 
 
 def build(cache: Path) -> FakeDriver:
-    """Return the fake driver in ``cache``, and build it first if necessary. Of several processes, one builds it and the
+    """Return the fake driver in ``cache``, and build it first if necessary. One of several processes builds it, and the
     others wait.
 
     Raises :class:`MissingTools` if there is no C++ compiler, or there are no CUDA and CUPTI headers.

@@ -1,4 +1,4 @@
-"""A GPU that does what a test tells it, for programs that run on the fake driver (see ``fakedriver``).
+"""A GPU that a test controls, for programs that run on the fake driver (see ``fakedriver``).
 
 The measured program imports this module and controls the GPU with it::
 
@@ -12,7 +12,7 @@ The first call initialises CUDA, as the CUDA runtime does. The driver then loads
 has a parameter ``call``: the name under which it is recorded, with or without CUPTI's version suffix. A call that fails
 raises RuntimeError with the CUresult.
 
-The module stands alone: it imports neither cutrace nor anything that uses NVTX.
+The module imports neither cutrace nor a package that uses NVTX.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def free(address: int, call: str = "cudaFree") -> None:
 
 
 def api(call: str, duration_ns: int = 0) -> None:
-    """Make any other API call, one that gives the GPU no work. It is recorded if the recording includes such calls."""
+    """Make any other API call, without GPU work. It is recorded if the recording includes such calls."""
     _check(_driver().fake_gpu_call(call.encode(), ctypes.c_uint64(duration_ns)), call)
 
 

@@ -178,7 +178,7 @@ def queue(trace: Trace, key: tuple[int, int, int, int], full: int) -> tuple[list
     launches, before, queued = [], 0, 0
     for w in streams(trace)[key]:
         if w.correlation != before and w.call:
-            # Later work was not queued earlier, and has not started.
+            # Later work entered the queue later, and has not started.
             queued = max(queued, min(w.call.start, w.start))
             launches.append((queued, w.start))
         before = w.correlation

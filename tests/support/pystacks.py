@@ -7,7 +7,7 @@
     pystacks.start()
     pystacks.check()  # a capture here has the frames that sys._getframe() and traceback.extract_stack() have
 
-The module stands alone: it imports only the standard library, and works with Python 3.10 or later.
+The module imports only the standard library, and works with Python 3.10 or later.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FLAGS = (
     "-pthread",
 )  # fmt: skip
 
-#: The most frames of a captured stack. They are the innermost ones.
+#: The largest number of frames of a captured stack, which has the innermost frames.
 MOST_FRAMES = 256
 #: The results of a capture, in the order of the C++ enumeration ``Captured``.
 RESULTS = ("stack", "no_python", "closing", "nested", "unreadable", "no_memory", "sink_is_full")
@@ -128,13 +128,13 @@ def read(number: int) -> list[Row]:
 
 
 def _shown(name: str, room: int) -> str:
-    """A name in its captured form: without lone surrogates, and cut to ``room``."""
+    """A name in its captured form: without lone surrogates, and truncated to ``room``."""
     whole = "".join("\N{REPLACEMENT CHARACTER}" if "\ud800" <= c < "\ue000" else c for c in name)
     return whole.encode()[:room].decode(errors="ignore")
 
 
 def frames_of(frame: FrameType | None) -> list[Row]:
-    """The rows that a capture in this frame should have."""
+    """The expected rows of a capture in this frame."""
     rows: list[Row] = []
     while frame is not None and len(rows) < MOST_FRAMES:
         code = frame.f_code

@@ -110,7 +110,7 @@ class Suite:
         while_running: Callable[[int], None] = lambda pid: None,
         **variables: str,
     ) -> Outcome:
-        """Run pytest. ``plugins`` are loaded in addition to cutrace's, and no others, which saves time. If a plugin is
+        """Run pytest. Only cutrace's plugin and ``plugins`` are loaded, which saves time. If a plugin is
         not installed, the test is skipped. ``while_running`` is called with the process id."""
         for plugin in plugins:
             pytest.importorskip(_MODULES[plugin])

@@ -14,7 +14,7 @@ import cutrace
 from captures import ORIGIN, Capture
 from cutrace.trace.nccl import NO_CALL, NcclCall
 
-#: Communicators: the ids are 64 bits wide.
+#: Communicators. Their ids are 64 bits wide.
 WORLD, PAIR, SHARED = 2**64 - 7, 11, 12
 
 

@@ -1,4 +1,4 @@
-"""Rows come in order of time, each once, whatever the blocks are."""
+"""Rows come in order of time, each once, for any blocks."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_calls_and_work_find_their_stacks(tmp_path):
         c.add("call_stacks", correlation=4, stack=c.stack(MAIN, STEP))
         c.add("call_stacks", correlation=0, stack=c.stack(STEP))
         c.add("call_stacks", correlation=5, stack=60_000)
-    expected[4] = STEP[1]  # the last one counts
+    expected[4] = STEP[1]  # the last stack counts
     with cutrace.load(tmp_path / "run.bin") as trace:
         stacks = trace.python_stacks
         asked = np.random.default_rng(0).permutation(1000).astype(np.uint32)

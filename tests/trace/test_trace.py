@@ -1,4 +1,4 @@
-"""A capture as tables: ids and clocks of the whole trace, separate rows without times, and views where possible."""
+"""A capture as tables: ids and clocks of the whole trace, separate rows without times, and views if possible."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_processes_of_other_machines_are_aligned_through_realtime(tmp_path):
             w.rows("clocks", rows("clocks", 1, boottime=boottime, realtime=realtime))
             w.rows("kernels", rows("kernels", 1, start=500, end=600))
     trace = cutrace.trace.load(concatenated(tmp_path / "ab.bin", tmp_path / "a.bin", tmp_path / "b.bin"))
-    # The clock of b shows 400 when that of a shows 1100, so 500 in b is 1200 in a.
+    # The clock of b shows 400 when the clock of a shows 1100, so 500 in b is 1200 in a.
     assert trace.kernels["start"].tolist() == [500, 1200]
     assert [p.alignment.offset for p in trace.processes] == [0, 700]
     assert trace.end == 1300

@@ -56,7 +56,7 @@ def test_the_kind_of_a_call_is_in_its_name(name):
 
 @dataclass
 class Call:
-    """A call of a group as it really happened: the arrivals and ends by rank (ns)."""
+    """The true arrivals and ends of a call of a group, by rank (ns)."""
 
     kind: str
     group: tuple[int, ...]
@@ -70,7 +70,7 @@ class TrainingJob:
     """Steps of tp x pp x dp ranks. Each layer has an all-reduce of the tensor-parallel group, and the first stage has
     one more. Each stage sends to the next one. A step ends with a reduce-scatter and an all-gather of the data-parallel
     group. Ranks in ``slow`` compute slower by a factor. Transfers of ``slow_steps`` take 40 times as long. ``clocks``
-    says how far (ns) the clock of a host is ahead."""
+    is the time (ns) that the clock of a host is ahead."""
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class TrainingJob:
         return sum(max(call.arrivals.values()) - call.arrivals[rank] for call in self.groups[group] for rank in group)
 
     def write(self, folder: Path, how: str, *, without: dict[int, int] | None = None) -> list[Path]:
-        """Write the captures. ``how`` is the source of communicators: nvtx, grouped, torch or none. ``without`` is, by
-        rank, the number of first calls that are not recorded."""
+        """Write the captures. ``how`` is the source of communicators: nvtx, grouped, torch or none. ``without`` is the
+        number of unrecorded first calls, by rank."""
         folder.mkdir()
         paths = []
         for rank in range(self.ranks):
@@ -158,7 +158,7 @@ class TrainingJob:
 
 
 def asked(c: Capture, how: str, call: Call, rank: int, start: int, number: int) -> None:
-    """Write what the host did for a call, in at most 1.4 us."""
+    """Write the host's records of a call, which takes at most 1.4 us."""
     communicator = 1 + hash(call.group) % (1 << 60)
     fields: dict[str, object] = {"NCCL communicator ID": communicator, "Message size [bytes]": call.bytes}
     name = f"nccl{call.kind}"
@@ -434,7 +434,7 @@ def test_kernels_of_groups_of_calls_have_their_communicators(tmp_path):
             ]
             asked_in_group(c, calls, [(1, 10_000)])
             c.kernel(reduce, 10_000, 11_000, stream=7, correlation=1)
-            # Two communicators, which the kinds of the kernels tell apart.
+            # Two communicators with different kinds of kernels.
             asked_in_group(c, [("ncclAllGather", 20, 64), ("ncclAllReduce", 10, 400)], [(2, 20_000), (3, 20_000)])
             c.kernel(reduce, 20_000, 21_000, stream=7, correlation=2)
             c.kernel(gather, 20_000, 21_000, stream=8, correlation=3)

@@ -1,4 +1,4 @@
-"""Where the files of a batch are mapped: all engines write the same bytes, and missing workers give a clear error."""
+"""Engines of a batch: all engines write the same bytes, and missing workers give a clear error."""
 
 from __future__ import annotations
 
@@ -166,8 +166,8 @@ def test_dask_reads_the_file_of_a_killed_worker_again(tmp_path, monkeypatch):
     paths = [*calm, once.rename(once.with_name("killer-once-rank2.bin"))]
     killer = always.rename(always.with_name("killer-always-rank3.bin"))
     monkeypatch.setattr(engines, "map_on_worker", dying.by_name)
-    # By default Dask would start three more workers for a file before it gives up, and three more when the file is
-    # tried alone.
+    # By default Dask would try a file on three more workers before it gives up, and again on three more when the file
+    # is tried alone.
     with dask_config.set({"distributed.scheduler.allowed-failures": 0}), cluster(n_workers=2) as client:
         result = cutrace.batch("kernels", [*paths, killer], tmp_path / "out", mode="dask", scheduler=client)
     assert states(tmp_path / "out") == ["done", "done", "done", "failed"]
@@ -317,7 +317,7 @@ def test_results_that_die_with_their_worker_are_not_waited_for(tmp_path, monkeyp
 
         def progress(done: int, whole: int) -> None:
             if done == 1:
-                time.sleep(2)  # the worker ends the other tasks meanwhile
+                time.sleep(2)  # the worker ends the other tasks during this wait
                 os.kill(processes["worker"].pid, signal.SIGKILL)
 
         with pytest.raises(cutrace.CutraceError, match="has had no worker for 3 s: start workers"):

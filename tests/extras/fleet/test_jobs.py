@@ -1,4 +1,4 @@
-"""Files are grouped by job. Ranks that restarted, or that were there only for a part of the time, are reported."""
+"""Files are grouped by job. Restarted ranks and ranks with a shorter time are reported."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def jobs_on_disk(out: Path) -> set[str]:
 
 
 def nccl_file(path: Path, rank: int, size: int = 4, communicators: int = 1, **environment: str) -> Path:
-    """A process whose launcher states no rank, but whose communicators do. Further communicators have half as many
+    """A process with a rank from its communicators and not from its launcher. Further communicators have half as many
     ranks."""
     with Capture(path, pid=100 + rank, environment=environment) as c:
         c.kernel(c.launch("_Z4gemmPf"), SECOND, SECOND + 1_000, correlation=1)
@@ -195,7 +195,7 @@ def test_the_same_rank_twice_at_one_time_is_no_restart(tmp_path):
     assert sorted(result.reports[0].arrow()["rank"].to_pylist()) == ["rank 0 (a.bin)", "rank 0 (b.bin)", "rank 1"]
 
 
-# Ranks that were there for a part of the time
+# Ranks that were present for a part of the time
 
 
 def attendance(folder: Path, times: dict[int, tuple[int, int]], *, count: int = 16, of_host: int = 4) -> list[str]:

@@ -125,7 +125,7 @@ def test_processes_of_one_boot_share_a_clock_as_it_is(tmp_path):
 
 
 def test_a_machine_that_booted_later_than_another_recorded_is_no_danger(tmp_path):
-    """On the clock of the first machine, the events of the other would be before its boot."""
+    """On the clock of the first machine, the events of the other machine would be before its boot."""
     early = rank(tmp_path / "1.bin", 1, up=1000 * SECOND)
     with Capture(tmp_path / "0.bin", pid=7, boot_id="boot 0") as c:
         c.kernel(c.launch("late"), 5 * SECOND - ORIGIN, 6 * SECOND - ORIGIN)

@@ -1,4 +1,4 @@
-"""A batch: complete sums, the same bytes in all modes, and files that are skipped, are damaged, or kill their
+"""A batch: complete sums, the same bytes in all modes, and files that are skipped, damaged, or fatal to their
 worker."""
 
 from __future__ import annotations

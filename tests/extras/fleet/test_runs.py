@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow")
 
 
 def runs(folder: Path, lengths: list[int], *, extra: str = "", one_job: bool = False) -> list[Path]:
-    """Runs with a kernel of about these lengths (ns), a kernel of 1 us, and ranges whose names have numbers."""
+    """Runs with a kernel of about these lengths (ns), a kernel of 1 us, and ranges with numbers in their names."""
     paths = [folder / f"{folder.name}{number}" / f"run{number}.bin" for number in range(len(lengths))]
     if one_job:
         paths = [folder / path.name for path in paths]

@@ -1,4 +1,4 @@
-"""Ranks that stand out: alone, together with all ranks of their host, or as one of two groups."""
+"""Ranks that stand out: a single rank, all ranks of a host, or one of two groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters of regions of a program on the fake GPU, where a kernel executes 1,000 instructions."""
+"""Counters of regions of a program on the fake GPU. A kernel there executes 1,000 instructions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiling whole NVTX ranges on the fake GPU, where a kernel executes 1,000 instructions."""
+"""Profiling of whole NVTX ranges on the fake GPU. A kernel there executes 1,000 instructions."""
 
 from __future__ import annotations
 

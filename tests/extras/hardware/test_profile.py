@@ -144,7 +144,7 @@ def test_the_trace_has_the_metrics_as_counters_of_the_gpu(runs: Runs) -> None:
 
     events = [p.gpu_counter_event for p in packets(runs.folder / "run.pftrace") if p.HasField("gpu_counter_event")]
     values = [[counter.double_value for counter in event.counters] for event in events]
-    assert sorted(values[0]) == [1000.0, 3000.0]  # the time is the kernel's own
+    assert sorted(values[0]) == [1000.0, 3000.0]  # the time is the time of the kernel
     assert values[1:] == [[0.0, 0.0]]
 
 
@@ -174,7 +174,7 @@ def test_kernels_get_blocks_that_say_why_they_are_slow_where_the_metrics_suffice
     assert "gemm\n  3.0us a launch" in text
     assert "of the time of all kernels; 5 launches" in text
     assert "\n  Compute\n" in text
-    # Each of the five grids of axpy counts as a kernel. With gemm there are six, so one block is left out.
+    # Each of the five grids of axpy counts as a kernel. With gemm there are six kernels, so one block is left out.
     assert "only 5 kernels are shown; `cutrace why run.bin` has 1 more" in done.stderr
     few = runs("--kernel", "gemm", "--metrics", "sm__inst_executed.sum")
     assert "Metrics of launches" in few.stdout

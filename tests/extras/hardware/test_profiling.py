@@ -1,4 +1,4 @@
-"""Profiling on the fake GPU: the values of each launch, and errors when none can be read."""
+"""Profiling on the fake GPU: the values of each launch, and errors without readable values."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_launches_without_known_times_are_numbered(runs: Runs) -> None:
         assert trace.launches[row["launch"]]["grid_x"] == 5
 
 
-#: When this kernel is replayed, it waits for another kernel, which another thread launches meanwhile.
+#: A replay of this kernel waits for another kernel, which another thread launches meanwhile.
 INTERLOCKED = """
 import fakegpu, threading
 fakegpu.init()

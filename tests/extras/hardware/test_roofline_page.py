@@ -1,4 +1,4 @@
-"""Charts of rooflines: axes ascend, everything is inside the chart, and names are escaped."""
+"""Charts of rooflines: axes ascend, all elements are inside the chart, and names are escaped."""
 
 from __future__ import annotations
 

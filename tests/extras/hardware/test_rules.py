@@ -1,4 +1,4 @@
-"""Each rule is tested with values that show its problem, with values that do not, at its threshold, and without its
+"""Each rule is tested with values that show its problem, with other values, at its threshold, and without its
 metrics."""
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ def below(start: Callable[[float], Facts]) -> tuple[Callable[[float], Facts], in
     return start, -1
 
 
-#: By rule, a function that makes facts with a value in the unit of the threshold, and the side of the threshold on
-#: which the rule applies.
+#: By rule, a function that makes facts with a value in the unit of the threshold, and the side of the threshold with a
+#: finding.
 SIDES: dict[str, tuple[Callable[[float], Facts], int]] = {
     "DRAM-bound": least(lambda x: memory_bound(DRAM, x)),
     "L2-bound": least(lambda x: memory_bound(L2, x)),
@@ -139,7 +139,7 @@ SIDES: dict[str, tuple[Callable[[float], Facts], int]] = {
     "small grid": below(lambda x: facts({COMPUTE: x - 5, MEMORY: x}, room=room(waves=0.5))),
     "occupancy": below(few_fit),
     "achieved occupancy": least(lambda x: latency_bound({WARPS: 100 - x})),
-    # With 1 + p waves, 1 - p of half the time is lost.
+    # With 1 + p waves, the lost part of the time is (1 - p) / 2.
     "tail": least(lambda x: waves(2 - x / 50)),
     "idle multiprocessors": least(lambda x: grid(round(100 - x))),
     "partial warps": least(lambda x: grid(16_000, threads=round(96 * (1 - x / 100)))),
@@ -153,9 +153,9 @@ SIDES: dict[str, tuple[Callable[[float], Facts], int]] = {
     "slow fp64": least(lambda x: facts({PIPES["fp64"][0]: x}, gpu=ADA)),
     "stalls": least(stalled),
 }
-#: Rules whose threshold cannot be reached exactly.
+#: Rules without a value exactly at the threshold.
 ROUNDED = {"tail", "partial warps"}
-#: The distance from a threshold at which a rule is tested, if 1 % of the threshold is too small.
+#: The distance of the tested values from a threshold, if 1 % of the threshold is too small.
 STEPS = {"idle multiprocessors": 1, "partial warps": 2}
 
 
@@ -210,7 +210,7 @@ def test_a_rule_is_declared_in_full(rule: KernelRule):
 
 
 def test_the_set_why_has_the_names_that_the_gpu_compute_tab_reads():
-    """com.meta.GpuCompute: Speed of Light, Occupancy and Workload Analysis. Names that no chip has are left out."""
+    """com.meta.GpuCompute: Speed of Light, Occupancy and Workload Analysis, without names that no chip has."""
     active = ".avg.pct_of_peak_sustained_active"
     pipes = [f"sm__inst_executed_pipe_{pipe}{active}" for pipe in ("alu", "fma", "fp16", "fp64")]
     busy = [f"sm__pipe_{pipe}_cycles_active{active}" for pipe in ("alu", "fma", "fp64", "tensor")]
@@ -294,7 +294,7 @@ def test_the_limiters_are_those_of_the_leading_rule_of_nsight_compute():
 
 
 def test_asynchronous_copies_are_loads_too():
-    """The sectors of asynchronous copies are included in those of loads, but their used bytes are not."""
+    """The sectors of loads include the sectors of asynchronous copies, but not their used bytes."""
     copied = "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum"
     loaded = "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ld.sum"
     only = {USED.format("ld"): 0.0, USED.format("ldgsts"): 100.0, copied: 1e6}
@@ -365,7 +365,7 @@ def test_few_resident_warps_of_a_kernel_near_a_peak_are_no_problem():
 def test_a_tail_that_occupancy_contradicts_is_not_said():
     busy = facts({WARPS: 97.0}, room=room(waves=1.1))
     assert sentence("tail", busy) == ""
-    # Warps are counted while a multiprocessor has one. Here most multiprocessors had none in the last wave.
+    # Warps are counted only while a multiprocessor has a warp. Here most multiprocessors had no warp in the last wave.
     assert sentence("tail", facts({WARPS: 97.0, rules.ACTIVE_CYCLES: 60_000.0}, room=room(waves=1.1))) != ""
 
 

@@ -112,7 +112,7 @@ def test_two_captures_are_compared(before, after):
     assert "after: memory-bound: 94 % of the DRAM bandwidth" in text
     assert "gone: occupancy: 12 % of the warp slots hold a warp" in text
     assert f"{MEMORY} 40 94 135.0%" in text
-    assert COMPUTE not in text  # it did not change
+    assert COMPUTE not in text  # the value did not change
     assert "only before: gone" in done.stderr
     assert "only after: new" in done.stderr
     back = json.loads(cutrace("why", after, before, "--format", "json").stdout)

@@ -447,7 +447,7 @@ def test_nvtx_payloads(tmp_path: Path) -> None:
         nvtx(start=16, end=17, text="a", uint32Value=0),
         nvtx(start=18, end=19, text="a", int32Value=-1),
         nvtx(start=20, end=21, text="a", floatValue=1.5),
-        # Versions that do not write NULL.
+        # Versions that write no NULL.
         nvtx(start=22, end=23, text="a", uint64Value=0, int64Value=0, doubleValue=0.0, uint32Value=7, int32Value=0),
         nvtx(start=24, end=25, text="a", uint64Value=0, int64Value=0, doubleValue=0.0, uint32Value=0, int32Value=0),
     )
@@ -545,8 +545,8 @@ def test_replayed_work_has_the_ranges_in_which_its_node_was_created(tmp_path: Pa
         tmp_path / "a.sqlite",
         [
             node(130, 1), node(250, 2),
-            # Copies of nodes. One has a second row that does not name the original, one is a copy of a copy, and the
-            # original of one is unknown.
+            # Copies of nodes. One copy has a second row without the original, one is a copy of a copy, and one has an
+            # unknown original.
             node(300, 65), node(301, 65, 1), node(302, 97, 65), node(303, 66, 2), node(304, 67, 99),
         ],
     )  # fmt: skip

@@ -63,7 +63,7 @@ FORMS = [parquetdir, arrowdir, arrow]
 
 def same(a: Trace, b: Trace) -> bool:
     found, expected = everything(a), everything(b)
-    # Each import has a boot id of its own.
+    # Each import has a separate boot id.
     for held in (found, expected):
         del held["processes"]
     return found == expected

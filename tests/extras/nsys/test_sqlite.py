@@ -1,4 +1,4 @@
-"""Databases have the tables of Nsight Systems, answer queries written for its exports, and are complete."""
+"""Databases have the tables of Nsight Systems, answer queries for its exports, and are complete."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def steps(tmp_path: Path) -> tuple[cutrace.Trace, Path]:
     return cutrace.load(source), target
 
 
-# Back again
+# Import of the database
 
 
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
@@ -113,7 +113,7 @@ def test_an_imported_export_has_the_same_rows_again(tmp_path: Path) -> None:
     ]
 
 
-# Queries as people write them for exports of nsys
+# Typical queries for exports of nsys
 
 
 def test_a_summary_of_kernels(steps: tuple[cutrace.Trace, Path]) -> None:

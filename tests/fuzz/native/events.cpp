@@ -1,5 +1,5 @@
-// The scanner of trace events: the same bytes give the same events however they are split into pieces. The output is
-// valid, and every unreadable event is counted. Memory has the exact size, so that a read beyond the end is detected.
+// The scanner of trace events: the same bytes give the same events for any split into pieces. The output is valid, and every
+// unreadable event is counted. Memory has the exact size, so that a read beyond the end is detected.
 #include "import/events.h"
 
 #include <string>
@@ -85,7 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const Group& group : a) hold(whole, group);
   for (const Group& group : b) hold(pieces, group);
   require(whole.bytes() == text.size() && whole.understood() <= text.size(), "bytes are counted");
-  // Only values beyond the limit depend on how the bytes are split.
+  // Only values beyond the limit depend on the split of the bytes.
   const auto large = static_cast<std::size_t>(EventScanner::Problem::kLarge);
   if (text.size() <= kLargest) {
     require(whole.problems() == pieces.problems() && whole.ended() == pieces.ended(), "pieces do not matter");

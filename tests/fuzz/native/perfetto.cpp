@@ -1,5 +1,5 @@
-// The reader of Perfetto traces: the same packets give the same events however they are split into pieces, and columns
-// have equal lengths. Memory has the exact size, so that a read beyond the end is detected.
+// The reader of Perfetto traces: the same packets give the same events for any split into pieces, and columns have equal lengths.
+// Memory has the exact size, so that a read beyond the end is detected.
 #include "import/perfetto.h"
 
 #include <stdexcept>

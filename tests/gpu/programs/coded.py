@@ -1,5 +1,5 @@
-"""Launch kernels of several modules, some of them with the same name. Prints as JSON what the driver reports about each
-function.
+"""Launch kernels of several modules, some of them with the same name. Prints the driver's reports about each function
+as JSON.
 
 ``launched`` has one item for each launch, in order: the name, the ``source`` that was compiled, and the function's
 registers, static shared memory and local memory from the driver. With ``--changed`` the kernel ``own_scale`` has other

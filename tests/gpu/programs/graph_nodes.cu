@@ -1,5 +1,4 @@
-// CUDA graphs that are made in each possible way, inside NVTX ranges. Each kernel belongs to one list of ranges.
-// Prints a line of JSON:
+// CUDA graphs made in each possible way, inside NVTX ranges. Each kernel belongs to one list of ranges. Prints a line of JSON:
 // {"ranges": {kernel: [name, ...]}, "threads": {kernel: id}, "replays": n}
 #include <nvtx3/nvToolsExt.h>
 

@@ -30,8 +30,7 @@ void launch(int kernels) {
   CHECK(cudaGetLastError());
 }
 
-// It is destroyed after the recording has ended, and perhaps after CUDA has. The test does not check whether this
-// launches.
+// It is destroyed after the end of the recording, and perhaps after the end of CUDA. The test does not check for these launches.
 struct Early {
   ~Early() {
     for (int i = 0; i < 10; ++i) of_an_early_object<<<1, 32>>>();
@@ -44,7 +43,7 @@ struct Late {
   }
 };
 
-// Launches until the driver refuses, as it does when the process ends.
+// Launches until the driver refuses at the end of the process.
 void launch_in_background(std::atomic<long>& batches) {
   cudaStream_t stream = nullptr;
   if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) return;

@@ -270,7 +270,7 @@ def captured() -> None:
 
 
 def beside_a_capture() -> None:
-    """Allocate while the thread captures another stream in global mode, in which few calls are allowed."""
+    """Allocate while the thread captures another stream in global mode. Few calls are allowed in this mode."""
     captured, graph, pointer = new_stream(1), c_void_p(), c_uint64()
     call("cuStreamBeginCapture_v2", captured, c_uint(0))
     call("cuMemAllocAsync", byref(pointer), c_size_t(BYTES), main_stream)

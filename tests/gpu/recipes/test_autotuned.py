@@ -8,8 +8,8 @@ from triton.runtime.autotuner import Autotuner  # noqa: E402
 
 @pytest.fixture(scope="module", autouse=True)
 def first_configuration():
-    """Let autotuned kernels run their first configuration, because a measurement could select another one on each
-    machine."""
+    """Let autotuned kernels run their first configuration, because measurements could select another configuration on
+    each machine."""
     tuned = Autotuner.run
 
     def run(self, *args, **kwargs):

@@ -5,7 +5,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture(scope="module")
 def compiled():
-    """Compile once. Compilation and its benchmarks are in the first run, which is not judged."""
+    """Compile once. The first run, which is not judged, has the compilation and its benchmarks."""
     return torch.compile(lambda x: torch.nn.functional.gelu(x) * x + 1)
 
 

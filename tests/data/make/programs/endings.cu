@@ -1,4 +1,4 @@
-// Programs that end in other ways than by returning from main: endings WAY [SECONDS]
+// Programs that do not end by a return from main: endings WAY [SECONDS]
 //
 //   return   returns from main
 //   _exit    leaves through _exit: no exit handler runs

@@ -1,9 +1,9 @@
 """Train on two GPUs with several communicators: torchrun --nproc-per-node 2 groups.py
 
 Data parallelism sums gradients in the communicator of all ranks, during the backward pass. Each step also sums in a
-second communicator of both ranks, sums in a communicator of each rank alone, and sends from the first rank to the
-second. The second rank is 20 ms late to a call of step 3. Steps with sharded gradients follow. Each rank prints the
-size, the time and the bus bandwidth of its calls, as it measured them.
+second communicator of both ranks and in a communicator of each rank alone. The first rank sends to the second. The
+second rank is 20 ms late to a call of step 3. Steps with sharded gradients follow. Each rank prints the measured size,
+time and bus bandwidth of its calls.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def main() -> None:
     model = Transformer().to("cuda", torch.bfloat16)
     x = torch.randn(BATCH, TOKENS, WIDTH, device="cuda", dtype=torch.bfloat16)
     side = torch.cuda.Stream()
-    with torch.cuda.stream(side):  # the warm-up that captures need
+    with torch.cuda.stream(side):  # captures need a warm-up
         model(x)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

@@ -1,4 +1,4 @@
-"""Use one GPU from three processes: a parent and two spawned workers. Each has NVTX ranges of its own."""
+"""Use one GPU from three processes: a parent and two spawned workers. Each process has separate NVTX ranges."""
 
 from __future__ import annotations
 
