@@ -9,7 +9,7 @@ import pytest
 
 from captures import Capture, training_steps
 from cutrace.golden import golden_path, write_changes
-from support import cutrace
+from support import cutrace, on_a_terminal
 from support.measured import change
 
 DATA = Path(__file__).parents[1] / "data"
@@ -35,6 +35,16 @@ def test_differences_are_shown_and_end_with_status_1(captures):
     gemm = next(line for line in lines if "kernel::gemm" in line)
     assert gemm.split()[:2] == ["24", "32"]
     assert lines[-1].endswith(" as before")
+
+
+def test_copies_fit_a_terminal_of_80_columns(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.memcpy(1_000, 15_600, 514 << 10)
+    with Capture(tmp_path / "b.bin") as c:
+        c.kernel(c.launch("k"), 1_000, 2_000)
+    shown = on_a_terminal("diff", tmp_path / "a.bin", tmp_path / "b.bin", status=1, COLUMNS="80", TERM="dumb")
+    copies = shown.split("Copies and fills")[1].splitlines()
+    assert max(map(len, copies)) <= 80
 
 
 def test_json_is_for_programs(captures):

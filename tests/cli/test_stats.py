@@ -267,6 +267,15 @@ def test_steps_are_chosen_by_name_and_losses_are_told(tmp_path):
     assert "1 row of nvtx_ranges that never ended" in done.stderr
 
 
+def test_steps_fit_a_terminal_of_80_columns():
+    shown = on_a_terminal(
+        "stats", DATA / "torch_step.bin", "--report", "step_trace", "--name", "step *", COLUMNS="80", TERM="dumb"
+    )
+    lines = shown.splitlines()
+    assert lines[1].split()[-2:] == ["launch", "host"]
+    assert max(map(len, lines)) <= 80
+
+
 def test_steps_of_an_unknown_name_or_of_none_are_an_error(tmp_path):
     path = training_steps(tmp_path / "a.bin", steps=4)
     for name, sentence in (

@@ -57,14 +57,21 @@ _MEDIANS = (
     Column("median after", "ns", spare=True),
 )
 _WORDS = (Column("differs", "text"), Column("details", "text"), Column("name", "text"))
-#: The sections of a comparison: their titles, and the columns of their tables before the strings.
+# On a narrow terminal, counts and bytes leave room for the direction of the copy only.
+_SPARE_WORDS = (
+    Column("change", "change", spare=True),
+    Column("differs", "text", spare=True),
+    Column("details", "text", spare=True),
+    Column("name", "text"),
+)
+#: The sections of a comparison: their titles, and the columns of their tables.
 SECTIONS: dict[str, tuple[str, tuple[Column, ...]]] = {
-    "kernels": ("Kernels", (*_COUNTS, *_TIMES, *_MEDIANS)),
-    "api": ("API calls", (*_COUNTS, *_TIMES)),
-    "copies": ("Copies and fills", (*_COUNTS, *_BYTES, *_TIMES)),
-    "syncs": ("Synchronisations", (*_COUNTS, *_TIMES)),
-    "graphs": ("CUDA graphs, traced as a whole", _COUNTS),
-    "memory": ("Memory (peak)", _BYTES),
+    "kernels": ("Kernels", (*_COUNTS, *_TIMES, *_MEDIANS, *_WORDS)),
+    "api": ("API calls", (*_COUNTS, *_TIMES, *_WORDS)),
+    "copies": ("Copies and fills", (*_COUNTS, *_BYTES, *_TIMES[:2], *_SPARE_WORDS)),
+    "syncs": ("Synchronisations", (*_COUNTS, *_TIMES, *_WORDS)),
+    "graphs": ("CUDA graphs, traced as a whole", (*_COUNTS, *_WORDS)),
+    "memory": ("Memory (peak)", (*_BYTES, *_WORDS)),
 }
 # The kinds of memory that the program allocates. Memory of the driver, such as the variables of modules, is omitted.
 _MEMORIES = ("device", "array", "managed", "pinned")
@@ -369,8 +376,7 @@ def difference_tables(
 ) -> list[Table]:
     """A table for each section with differences; with ``everything``, for each section with rows."""
     tables = []
-    for section, (title, figures) in SECTIONS.items():
-        columns = (*figures, *_WORDS)
+    for section, (title, columns) in SECTIONS.items():
         rows = [row for row in comparison.rows if row.section == section]
         if not everything:
             rows = [row for row in rows if row.aspects]

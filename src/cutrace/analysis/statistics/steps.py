@@ -55,6 +55,8 @@ _PART_DOCS = {
     "host": "the GPU had no work and waited for the program",
 }
 PARTS = tuple(_PART_DOCS)
+# The parts that a narrow terminal keeps.
+_MAIN_PARTS = ("compute", "launch", "host")
 # The kinds of GPU work behind the first parts.
 _KINDS = (COMPUTE, COMMUNICATE, COPY | FILL)
 # The flags of ranges that started before the window of their file, or ended after it.
@@ -453,7 +455,8 @@ def _part(part: str) -> StatisticColumn:
         spent: int = use.parts[place]
         return spent
 
-    return time_column(part, time, spare=part == "other", doc=_PART_DOCS[part])
+    spare = part not in _MAIN_PARTS
+    return time_column(part, time, spare=spare, doc=_PART_DOCS[part])
 
 
 _WHICH_GPU = (SPARE_PROCESS, text_column("GPU", _gpu, spare=True, doc=GPU_DOC))
