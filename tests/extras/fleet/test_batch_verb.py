@@ -36,13 +36,13 @@ def test_a_batch_prints_its_report_and_says_what_became_of_the_files(tmp_path, c
     told = json.loads(out)
     assert (told["kind"], told["report"]) == ("cutrace batch", "kernels")
     assert sum(row["count"] for row in told["reports"][0]["rows"]) > 100
-    assert "2 done" in err
+    assert f"cutrace: {tmp_path / 'out' / 'kernels.html'}: 2 done" in err
     bad = tmp_path / "bad.bin"
     bad.write_bytes(b"nothing")
     status, _, err = run(capsys, "batch", "kernels", DATA / "ranks.bin", bad, *more)
     assert status == 1
     assert f"cutrace: {bad}: " in err
-    assert "1 skipped (unchanged), 1 damaged" in err
+    assert "1 unchanged, 1 damaged" in err
 
 
 @pytest.mark.parametrize("report", ["kernels", "collectives", "overlap"])
@@ -52,6 +52,13 @@ def test_tables_fit_a_terminal_of_80_columns(tmp_path, capsys, monkeypatch, repo
         run(capsys, "slice", DATA / "ranks.bin", "--process", process, "-o", tmp_path / f"rank{process}.bin")
     files = sorted(tmp_path.glob("rank*.bin"))
     _, out, _ = run(capsys, "batch", report, *files, "-o", tmp_path / "out", "--mode", "sequential")
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_groups_with_communicators_fit_a_terminal_of_80_columns(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("cutrace.cli.output.terminal_width", lambda: 80)
+    _, out, _ = run(capsys, "batch", "collectives", DATA / "groups.bin", "-o", tmp_path / "out", "--mode", "sequential")
+    assert "83150842658513139" in out
     assert max(map(len, out.splitlines())) <= 80
 
 

@@ -130,8 +130,8 @@ _GROUP_TABLE = BatchTable(
     "collective_groups",
     "Groups of ranks",
     columns_of(
-        "waited: ns, time: ns spare, wait share: 1, calls, bytes: bytes, bus bandwidth: bytes/s, ranks, group: text, "
-        "communicator: text, job: text spare",
+        "waited: ns, time: ns spare, wait share: 1, calls, bytes: bytes spare, bus bandwidth: bytes/s spare, ranks, "
+        "group: text, communicator: text, job: text spare",
         _DOCS | {"ranks": "number of ranks in the group"},
     ),
     "One row per group of ranks, the longest waits first.",

@@ -46,7 +46,10 @@ ALL = "all"
 
 _DIED = "each worker that read it died: give it more memory, or use --mode sequential to see why"
 _UNREAD = "the batch ended before it was read: run it again"
-_EXAMPLES = {"name": "--name 'step *'", "baseline": "--baseline old/rank0.bin"}
+_EXAMPLES = {
+    "name": "--name 'step *' (`cutrace stats --report nvtx_sum FILE` lists the ranges)",
+    "baseline": "--baseline old/rank0.bin",
+}
 
 
 @cache

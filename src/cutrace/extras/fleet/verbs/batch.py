@@ -16,7 +16,7 @@ from ....units import count_of
 # The largest numbers of sentences about findings and about files.
 _SENTENCES = 12
 _FILES = 5
-_SHOWN = {"skipped": "skipped (unchanged)"}
+_SHOWN = {"skipped": "unchanged"}
 
 
 def _reports() -> list[str]:
@@ -126,11 +126,11 @@ def batch(
         missing=result.missing,
         files=[asdict(file) for file in result.files if file.notes],
     )
+    page = output / f"{_page(report)}.html"
     if not quiet:
         say(*result.sentences[:_SENTENCES])
         more = len(result.sentences) - _SENTENCES
         if more > 0:
-            page = output / f"{_page(report)}.html"
             say(f"{count_of(more, 'more sentence')}: see {page}")
     bad = [file for file in result.files if file.bad]
     for file in bad[:_FILES]:
@@ -146,7 +146,7 @@ def batch(
         counts = []
         for state, count in states.items():
             counts.append(f"{count:,} {_SHOWN.get(state, state)}")
-        say(f"{output}: {', '.join(counts)}")
+        say(f"{page}: {', '.join(counts)}")
     if bad:
         return 1
     return 0
