@@ -62,14 +62,15 @@ def test_every_room_is_there():
 @pytest.mark.parametrize(
     ("page", "folders", "pattern", "shown"),
     [
-        ("perfetto", ["exporters/perfetto"], "*.py", "{0.stem}"),
-        ("collector", ["native/collector", "native/cuda"], "*.cpp", "{0.name}"),
+        ("perfetto", [SOURCE / "exporters" / "perfetto"], "**/*.py", "{0.stem}"),
+        ("collector", [SOURCE / "native" / "collector", SOURCE / "native" / "cuda"], "**/*.cpp", "{0.name}"),
+        ("benchmarks", [ROOT / "benchmarks"], "*.py", "{0.name}"),
     ],
 )
-def test_a_page_lists_all_modules_of_its_part(page: str, folders: list[str], pattern: str, shown: str):
+def test_a_page_lists_all_modules_of_its_part(page: str, folders: list[Path], pattern: str, shown: str):
     text = (ROOT / "docs" / "internals" / f"{page}.md").read_text()
-    listed = {name.split("/")[-1] for name in re.findall(r"`([^`\n]+)`", text)}
-    files = [file for folder in folders for file in (SOURCE / folder).rglob(pattern) if file.name != "__init__.py"]
+    listed = {name for code in re.findall(r"`([^`\n]+)`", text) for name in re.split("[ /]", code)}
+    files = [file for folder in folders for file in folder.glob(pattern) if file.name != "__init__.py"]
     assert files
     assert {shown.format(file) for file in files} <= listed
 
