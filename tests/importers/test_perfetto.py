@@ -332,6 +332,15 @@ def arguments_of(trace: cutrace.Trace, table: str = "instants") -> list[Any]:
     return [json.loads(text) if text else None for (text,) in rows(trace, table, "arguments")]
 
 
+@pytest.mark.parametrize("compress", ["zstd", "deflate", None])
+def test_a_cut_trace_without_a_whole_packet_is_called_damaged(tmp_path, compress):
+    path = tmp_path / f"a.pftrace{'' if compress else '.gz'}"
+    cutrace.convert(captures.DATA / "triton.bin", path, compress=compress, capture=False)
+    path.write_bytes(path.read_bytes()[:600])
+    with pytest.raises(BadCapture, match="is cut off or damaged"):
+        cutrace.load(path)
+
+
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=50))
 def test_numbers_with_a_fraction_are_written_as_python_writes_them(tmp_path, numbers):

@@ -114,6 +114,7 @@ class PerfettoEvents(EventReader):
     ) -> None:
         super().__init__(source, rules, out)
         self.packets = PerfettoReader(self.scanner)
+        self._is_damaged = False
 
     def __iter__(self) -> Iterator[list[Events]]:
         for _ in self._file():
@@ -148,9 +149,7 @@ class PerfettoEvents(EventReader):
             with self._source.open() as file:
                 yield from self._read(iter(lambda: file.read(_CHUNK), b""))
         except (*DAMAGED, ValueError) as error:
-            self._account()
-            how = str(error) or "its compression is damaged"
-            self._out.damaged("the file", how)
+            self._damaged("the file", str(error) or "its compression is damaged")
 
     def _read(
         self, chunks: Iterable[bytes], *, grouped: bool = False
@@ -177,8 +176,12 @@ class PerfettoEvents(EventReader):
         try:
             yield from self._read(unpack(data), grouped=True)
         except (zlib.error, zstandard.ZstdError, ValueError) as error:
-            self._account()
-            self._out.damaged("a group of packets", str(error))
+            self._damaged("a group of packets", str(error))
+
+    def _damaged(self, what: str, how: str) -> None:
+        self._account()
+        self._is_damaged = True
+        self._out.damaged(what, how)
 
     def _account(self) -> None:
         for what, why, count in self.packets.losses():
@@ -198,6 +201,11 @@ class PerfettoEvents(EventReader):
             else:
                 what = f"field {number} of {kind}"
             left[what] = count
+        if not self.packets.added and self._is_damaged:
+            raise BadCapture(
+                f"{self._source.path} is a Perfetto trace that is cut off or damaged, and its readable part has no "
+                "track events and no GPU work. Copy or export the file again."
+            )
         if not self.packets.added:
             holds = ", ".join(left) or "nothing else"
             raise BadCapture(
