@@ -173,9 +173,16 @@ def _sum(values: np.ndarray) -> int:
 
 
 class Texts(dict[int, str]):
-    """The strings of a file by id, "" for an unknown id."""
+    """The strings of a file by id, "" for an unknown id. ``unknown`` are the unknown ids that were looked up; 0 and
+    negative numbers stand for no string."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unknown: set[int] = set()
 
     def __missing__(self, number: int) -> str:
+        if number > 0:
+            self.unknown.add(number)
         return ""
 
 

@@ -667,6 +667,14 @@ def test_tables_in_front_of_those_that_are_cut_off_are_there(tmp_path: Path) -> 
     assert any("the list of tables is damaged" in note for note in trace.quality.notes)
 
 
+def test_a_missing_table_of_strings_is_told(tmp_path: Path) -> None:
+    path = nsys(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=[kernel(10, 20), kernel(30, 40)])
+    trace = cutrace.load(path)
+    assert account(trace, "StringIds").lost["rows refer to strings that are not there"].count == 1
+    assert account(trace, "StringIds").balanced
+    assert trace.quality.lacks_records
+
+
 def test_names_that_are_lost_are_counted(tmp_path: Path) -> None:
     names = [f"kernel {i} " + "x" * 400 for i in range(100)]
     whole = nsys(tmp_path / "whole.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=[kernel(10, 20)], Z=[{"z": 1}])

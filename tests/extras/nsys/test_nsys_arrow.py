@@ -139,7 +139,8 @@ def test_a_column_that_says_nothing_is_no_leftover(tmp_path: Path) -> None:
 def test_a_number_that_is_not_whole_is_lost(tmp_path: Path) -> None:
     import pyarrow.parquet
 
-    folder = parquetdir(tmp_path / "p", nsys(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=[kernel(10, 20)] * 3))
+    export = nsys(tmp_path / "a.sqlite", ["k"], CUPTI_ACTIVITY_KIND_KERNEL=[kernel(10, 20)] * 3)
+    folder = parquetdir(tmp_path / "p", export)
     file = folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
     table = pyarrow.parquet.read_table(file)
     for column, values in (("end", [20.0, 20.5, 1e300]), ("registersPerThread", [16.0, None, 16.0])):

@@ -137,6 +137,9 @@ class Reading(ABC):
         """Note damage. Raises :class:`BadCapture` with the end of a sentence, ``nothing``, if no row could be used."""
         for name, damage in self.tables.damage.items():
             self.out.damaged(name, damage)
+        name, _ = self.string_table
+        unknown = len(self.texts.unknown)
+        self.out.lost(name, unknown, why="rows refer to strings that are not there")
         if not self.rows_kept:
             raise BadCapture(f"{self.path} {nothing}")
 
