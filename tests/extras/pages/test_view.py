@@ -88,6 +88,16 @@ def test_two_traces_have_the_frames_of_both(tmp_path):
     ]  # fmt: skip
 
 
+def test_losses_of_both_traces_are_told(tmp_path):
+    for name, lost in (("now.bin", 41), ("before.bin", 42)):
+        with Capture(tmp_path / name) as c:
+            c.kernel(c.launch("k"), 100, 200)
+            c.loss(1, lost)
+    words = viewed(tmp_path / "now.bin", tmp_path / "page.html", tmp_path / "before.bin").words
+    assert "41 records that CUPTI dropped" in words
+    assert "before.bin: 42 records that CUPTI dropped" in words
+
+
 def test_only_the_largest_frames_are_in_the_page_with_those_around_them(tmp_path, monkeypatch):
     monkeypatch.setattr(view, "_FRAMES", 40)
     data = frames(viewed(DATA / FILES[-1], tmp_path / "page.html"))

@@ -17,7 +17,7 @@ from ...loading import Clock, Source, StrPath, listed, opened
 from ...outputs import check_output, write_pieces
 from ...trace.ranges import RangesBy
 from ...units import count_of, format_duration
-from .view import SHOWN, flame_html, html
+from .view import SHOWN, Earlier, flame_html, html
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,7 +94,11 @@ def view(
     earlier = None
     if before is not None:
         with opened(before, clock=clock) as trace:
-            earlier = flame_graph(trace, options), _files(before)
+            earlier = Earlier(
+                flame_graph(trace, options),
+                _files(before),
+                tuple(trace.quality.sentences()),
+            )
     with opened(source, clock=clock) as trace:
         text = html(trace, collect(trace, SHOWN, options), _files(source), earlier)
     write_pieces(path, [text])

@@ -7,7 +7,7 @@ tables, lanes and frames have limits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -75,23 +75,31 @@ _CHANGES = {
 }
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """The trace with which a page compares: the root of its flame graph, its name, and sentences on what it lacks."""
+
+    root: Frame
+    name: str
+    missing: tuple[str, ...]
+
+
 def html(
     trace: Trace,
     collected: Collected,
     name: str,
-    before: tuple[Frame, str] | None = None,
+    before: Earlier | None = None,
 ) -> str:
     """The page of a trace. ``collected`` has the results of :data:`SHOWN`. ``name`` is the name of the source.
-    ``before`` is the root of the flame graph of an earlier trace, and its name; with it, the flame graph shows what
-    changed."""
+    With the ``before`` trace, the flame graph shows what changed."""
     view = View(trace, collected)
     flame = frames(collected[PATHS])
     flame_title = "GPU time by range"
     notes = [coverage(collected[RANGE_SHARES])]
     earlier: Frame | None = None
     if before:
-        earlier, earlier_name = before
-        flame_title += f", compared with {earlier_name}"
+        earlier = before.root
+        flame_title += f", compared with {before.name}"
         if not flame.children.keys() & earlier.children.keys():
             notes.append(_NOTHING_IN_COMMON)
     sections = [
@@ -102,7 +110,10 @@ def html(
         _report(view, MEMORY_SUM),
     ]
     about = escaped(" · ".join(_about(trace)))
-    for sentence in dict.fromkeys(trace.quality.sentences()):
+    sentences = [*trace.quality.sentences()]
+    if before:
+        sentences += [f"{before.name}: {sentence}" for sentence in before.missing]
+    for sentence in dict.fromkeys(sentences):
         about += f"<p class=note>{escaped(sentence)}</p>"
     return page(
         "view",
