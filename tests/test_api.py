@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import cutrace
-from captures import training_steps
+from captures import Capture, training_steps
 from cutrace.conversion import write as write_trace
 from cutrace.runbin import Writer
 from profiled import BYTES, FP32, profiled_capture
@@ -127,6 +127,12 @@ def test_a_difference_says_what_and_whether_it_fails(tmp_path, capture):
     assert str(found) == command_line("diff", capture, other).stdout.rstrip("\n")
     assert "<table>" in found._repr_html_()
     assert not cutrace.diff(capture, other, fail_on="none").failed
+    with Capture(other) as c:
+        c.loss(1, 42)
+    found = cutrace.diff(capture, other)
+    assert found.missing == ["after: 42 records that CUPTI dropped because it had no buffer"]
+    assert found.missing[0] in str(found)
+    assert found.missing[0] in found._repr_html_()
 
 
 def test_a_roofline_has_the_points(tmp_path):

@@ -43,7 +43,7 @@ from .reports.tables import cell, key, render
 from .serving import PORT, Server
 from .trace import Trace, arrow
 from .trace.ranges import RangesBy
-from .units import Time, format_duration, html_table, parse_duration
+from .units import Time, format_duration, html_table, parse_duration, printable
 
 if TYPE_CHECKING:
     import pandas
@@ -232,7 +232,7 @@ def sql(source: Source, query: str) -> pyarrow.Table:
 @dataclass(frozen=True, repr=False)
 class Diff:
     """What changed from one trace to another. ``failed`` is true if a failing aspect differs; ``notes`` are sentences
-    on what is missing in the traces. It prints as tables."""
+    on what is missing in the traces. It prints as tables, with these sentences."""
 
     comparison: CaptureComparison
     notes: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
@@ -252,14 +252,26 @@ class Diff:
         tables = difference_tables(self.comparison, everything=everything)
         return [Report(**vars(table)) for table in tables]
 
+    @property
+    def missing(self) -> list[str]:
+        """The sentences of :attr:`notes`, each with its side."""
+        sentences = []
+        for side, notes in zip(("before", "after"), self.notes, strict=True):
+            sentences += [printable(f"{side}: {note}") for note in notes]
+        return sentences
+
     def __str__(self) -> str:
-        return "\n\n".join([*map(str, self.reports()), self.verdict])
+        return "\n\n".join([*map(str, self.reports()), *self.missing, self.verdict])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         page = "".join(report._repr_html_() for report in self.reports())
-        return f"{page}<p>{self.verdict}</p>"
+        for sentence in (*self.missing, self.verdict):
+            page += f"<p>{escape(sentence)}</p>"
+        return page
 
 
 @checked

@@ -94,6 +94,10 @@ def test_losses_of_either_side_are_said(captures, tmp_path):
         c.loss(1, 42)
     done = cutrace("diff", captures[0], tmp_path / "c.bin")
     assert f"cutrace: {tmp_path / 'c.bin'}: 42 records that CUPTI dropped" in done.stderr
+    done = cutrace("diff", captures[0], tmp_path / "c.bin", "--format", "json")
+    assert json.loads(done.stdout)["missing"] == [
+        f"{tmp_path / 'c.bin'}: 42 records that CUPTI dropped because it had no buffer"
+    ]
 
 
 def test_notes_of_a_capture_that_is_compared_with_itself_are_said_once(tmp_path):

@@ -263,8 +263,11 @@ def test_steps_are_chosen_by_name_and_losses_are_told(tmp_path):
         c.loss(1, 42, "kernel")
     done = cutrace("stats", tmp_path / "b.bin", "--report", "step_sum", "--name", "step *")
     assert done.returncode == 0
-    assert "42 records that CUPTI dropped because it had no buffer (kernel)" in done.stderr
+    lost = "42 records that CUPTI dropped because it had no buffer (kernel)"
+    assert lost in done.stderr
     assert "1 row of nvtx_ranges that never ended" in done.stderr
+    done = cutrace("stats", tmp_path / "b.bin", "--format", "json")
+    assert lost in json.loads(done.stdout)["missing"]
 
 
 def test_steps_fit_a_terminal_of_80_columns():

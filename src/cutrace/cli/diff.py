@@ -207,5 +207,6 @@ def _compare_traces(
         before=str(before),
         after=str(after),
         failed=comparison.failed,
+        missing=list(notes),
     )
     return int(comparison.failed)

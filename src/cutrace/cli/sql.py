@@ -62,6 +62,7 @@ def sql(
         limit = 0
     with tables_of(sources, clock=clock) as tables:
         with answered(tables, query) as (schema, batches):
+            missing = list(tables.notes())
             if file is not None and form == "parquet":
                 _write_parquet(file, schema, batches)
             else:
@@ -72,8 +73,9 @@ def sql(
                     file,
                     limit=limit,
                     whole=True,
+                    missing=missing,
                 )
-        say(*tables.notes())
+        say(*missing)
 
 
 def _table(schema: Any, batches: Iterable[Any]) -> Table:

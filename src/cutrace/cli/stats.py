@@ -98,7 +98,15 @@ def stats(
         head: list[str] = []
         if form == "table" and not reports:
             head = headline(results, sentences, terminal_width())
-        put_tables("cutrace stats", results, form, output, limit=limit, head=head)
+        put_tables(
+            "cutrace stats",
+            results,
+            form,
+            output,
+            limit=limit,
+            head=head,
+            missing=sentences,
+        )
         say(*sentences)
     if not results:
         say("the trace has no records to count")
