@@ -105,7 +105,7 @@ def check_runs(folder: Path, count: int, copies: int, mode: str) -> dict[str, An
     half = count // 2
     before = [run(number, "old") for number in range(half)]
     after = [run(number, "new", regression=SLOWER) for number in range(half, count)]
-    # The numbers differ from those of `before` and `after`, because a recording is counted once.
+    # The numbers differ from the numbers of `before` and `after`, because a recording is counted once.
     odd = [run(count + number, "odd", slow={0: factor}) for number, factor in OUTLIERS.items()]
     compared = cutrace.batch("regressions", after, folder / "out", baseline=before, mode=mode).sentences
     differing = cutrace.batch("outliers", [*before, *odd], folder / "out", mode=mode).sentences

@@ -7,7 +7,7 @@ the last kernel of the capture to the kill. Prints one JSON line. Needs a C++ co
 no GPU.
 
 The missing part may be as long as the interval ``--flush-ms`` and the time of a flush: records have to be delivered,
-decoded and written, on a machine whose cores are busy. ``--slack`` is the allowed time of a flush.
+decoded and written, on a machine with busy cores. ``--slack`` is the allowed time of a flush.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure what cutting a recording costs: ``Collector.synchronize()`` and ``Collector.cut()``, on the fake GPU.
+"""Measure the cost of cutting a recording: ``Collector.synchronize()`` and ``Collector.cut()``, on the fake GPU.
 
 Prints one JSON line: median microseconds without new rows (``0``), and after each number of launches. Needs a C++
 compiler and the CUDA and CUPTI headers, no GPU.

@@ -11,7 +11,7 @@ kernels::
     cutrace record -o run.bin -- python benchmarks/golden_counters.py --out none --repeat 0
     cutrace stats run.bin --report nvtx_kern_sum --limit 0
 
-Needs an NVIDIA GPU whose counters may be read, PyTorch, CuPy and Triton.
+Needs an NVIDIA GPU with readable counters, PyTorch, CuPy and Triton.
 """
 
 from __future__ import annotations

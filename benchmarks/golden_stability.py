@@ -195,7 +195,7 @@ class Benchmark:
         self.chosen = chosen
         self.golden = golden
         self._scratch = scratch
-        #: Tests that were gated and passed in all unchanged sessions, and those that fail without cutrace.
+        #: Tests that were gated and passed in all unchanged sessions, and tests that fail without cutrace.
         self._passing: set[str] | None = None
         self._own_failures: set[str] | None = None
         self.result: dict[str, Any] = {

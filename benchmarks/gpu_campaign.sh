@@ -1,5 +1,5 @@
 #!/bin/bash
-# Everything that needs a GPU, in one command:
+# All tests and benchmarks that need a GPU, in one command:
 #   gpu_campaign.sh OUT_DIR [captures|tests|plugin|stability|sensitivity|overhead|soak|endings|all]...
 #
 # Installs nothing: `cutrace` must be on PATH and importable, and python3 must have torch, triton, cuda.core and pytest.

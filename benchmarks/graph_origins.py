@@ -81,9 +81,9 @@ def kernels(trace: cutrace.Trace) -> list[Kernel]:
 
 
 def mapped(eager: list[Kernel], replayed: list[Kernel]) -> dict[str, Any]:
-    """Compare the modules of replayed kernels with those of eager ones. Kernels are aligned by name. Between these,
-    equally long runs of kernels with other names are aligned by order. Returns the time of the replayed kernels, the
-    time of the kernels with the same module, and the largest differences."""
+    """Compare the modules of replayed kernels with the modules of eager kernels. Kernels are aligned by name. Between
+    these, equally long runs of kernels with other names are aligned by order. Returns the time of the replayed kernels,
+    the time of the kernels with the same module, and the largest differences."""
     places = SequenceMatcher(None, [k.name for k in eager], [k.name for k in replayed], autojunk=False)
     module: dict[int, str] = {}
     for _, a, a_end, b, b_end in places.get_opcodes():
@@ -108,7 +108,7 @@ def steps(found: list[Kernel]) -> list[list[Kernel]]:
 
 
 def compared(eager: list[Kernel], replayed: list[Kernel]) -> dict[str, Any]:
-    """Compare the modules of each replayed step with those of the same eager step."""
+    """Compare the modules of each replayed step with the modules of the same eager step."""
     one, other = steps(eager), steps(replayed)
     if len(one) != len(other):
         one, other = [eager], [replayed]

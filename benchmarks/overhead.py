@@ -34,7 +34,7 @@ from cutrace.collect.options import Options, completed
 from cutrace.runbin.layout import TABLES
 
 NATIVE_WORKLOADS = ("launches_1", "launches_8")
-#: Workloads whose operation is an allocation and its release (native/allocation_main.cu).
+#: Workloads with an allocation and its release as their operation (native/allocation_main.cu).
 ALLOCATION_WORKLOADS = ("malloc_async", "malloc")
 TORCH_WORKLOADS = ("torch_loop", "transformer", "cuda_graph", "graph_capture")
 THREADS = (1, 8)

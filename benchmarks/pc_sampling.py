@@ -5,7 +5,7 @@
 Comments in hot_loops.cu give the hot line of each of three kernels, and the stall reason there. Each program runs under
 `cutrace record`, and under `cutrace record --sample pc` with each period. Of several rounds, the shortest launch
 counts. "seconds" is the time of the whole command, and "gpu_mib" the memory in use on the GPU. A fourth program
-launches small kernels, which gives the cost of a launch. Needs an NVIDIA GPU whose counters may be read, and nvcc.
+launches small kernels, which gives the cost of a launch. Needs an NVIDIA GPU with readable counters, and nvcc.
 """
 
 from __future__ import annotations

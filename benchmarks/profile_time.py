@@ -1,4 +1,4 @@
-"""Compare the time of `cutrace profile` with that of Nsight Compute, for the same program, launches and metrics.
+"""Compare the times of `cutrace profile` and Nsight Compute, for the same program, launches and metrics.
 
     python benchmarks/profile_time.py --out profile_time.json [--rounds 5] [--budget 300]
 

@@ -4,7 +4,7 @@ Compute's, and measured ceilings with documented ones.
     python benchmarks/roofline.py --out roofline.json [--no-ncu]
 
 Profiles ``workloads/known_operations.py`` with the metrics of `flops`, and with the peaks for the ceilings if the GPU
-has them. Prints each point and ceiling. Needs an NVIDIA GPU whose counters may be read, PyTorch, CuPy and, without
+has them. Prints each point and ceiling. Needs an NVIDIA GPU with readable counters, PyTorch, CuPy and, without
 ``--no-ncu``, ncu.
 """
 

@@ -5,7 +5,7 @@
 A program copies memory for a while, with pauses, and then launches small kernels one by one. For each interval it runs
 under `cutrace record --sample metrics`. The sum of the sampled DRAM bytes is compared with the copied bytes. The time
 of a small launch is compared with the time under `cutrace record` alone. Memory and processor time of the sampling
-process come from /proc. Needs an NVIDIA GPU whose counters may be read, and PyTorch.
+process come from /proc. Needs an NVIDIA GPU with readable counters, and PyTorch.
 """
 
 from __future__ import annotations

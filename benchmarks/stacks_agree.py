@@ -119,7 +119,7 @@ def generators() -> None:
 
 
 class Awaitable:
-    """An object whose __await__ is a generator."""
+    """An object with a generator as its __await__."""
 
     def __await__(self) -> Iterator[None]:
         both()
@@ -153,7 +153,7 @@ def coroutines() -> None:
 
 
 class Everything:
-    """A class whose special methods capture stacks."""
+    """A class with special methods that capture stacks."""
 
     def __init__(self, text: str = "") -> None:
         self.text = text
@@ -279,12 +279,12 @@ def names() -> None:
 
 
 class Name(str):
-    """A subclass of str. The characters of its instances are stored elsewhere than those of a plain str."""
+    """A subclass of str. Its instances store their characters in another place than a plain str."""
 
 
 @scenario
 def subclassed_names() -> None:
-    """A code object whose file name is an instance of a subclass of str."""
+    """A code object with a file name of a subclass of str."""
     code = (lambda: check()).__code__.replace(co_filename=Name("subclass.py"))
     types.FunctionType(code, globals())()
 

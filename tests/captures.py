@@ -236,7 +236,7 @@ def training_steps(
 
 def replays(path: Path, *, pid: int = 100, count: int = 3) -> Path:
     """A graph that was captured in NVTX ranges and is replayed in other ranges, every microsecond. It has three kernels
-    and a copy in layers, a kernel outside all ranges, and a kernel whose creation is not recorded."""
+    and a copy in layers, a kernel outside all ranges, and a kernel with an unrecorded creation."""
     paths = {
         1: ("forward", "layer0"), 2: ("forward", "layer0", "attn"), 3: ("forward", "layer1"), 4: (),
         6: ("forward", "layer0", "attn"),

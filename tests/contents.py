@@ -12,7 +12,7 @@ from cutrace.runbin import TABLES
 from cutrace.runbin.layout import REFERRED, Field
 from cutrace.trace.selection import FACTS, INTERNED
 
-#: Tables whose rows are events.
+#: Tables of events.
 EVENTS = [name for name in TABLES if name not in FACTS | INTERNED]
 
 #: The keys of a process description that describe the imported file.

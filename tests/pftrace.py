@@ -53,9 +53,9 @@ EXTENSIONS = _extensions()
 
 @dataclass
 class Slice:
-    """A slice or an instant. ``track`` is the descriptor of its track, and ``parents`` has those of the track's
-    ancestors. ``around`` has the slices of the track around it, outermost first. In Perfetto's engine, an instant is
-    also around later ones at the same time."""
+    """A slice or an instant. ``track`` is the descriptor of its track, and ``parents`` has the descriptors of the
+    track's ancestors. ``around`` has the slices of the track around it, outermost first. In Perfetto's engine, an
+    instant is also around later ones at the same time."""
 
     start: int
     end: int | None
@@ -90,7 +90,7 @@ class Slice:
 
 @dataclass
 class GpuEvent:
-    """A gpu_render_stage_event with everything to which it refers."""
+    """A gpu_render_stage_event with all its referenced data."""
 
     start: int
     end: int

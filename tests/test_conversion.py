@@ -61,7 +61,7 @@ def test_a_window_outside_the_capture_says_its_span(tmp_path, window):
 
 @pytest.fixture
 def long(tmp_path: Path) -> Path:
-    """A capture whose last mark and kernel are far from the others."""
+    """A capture with a last mark and kernel far from the others."""
     with Capture(tmp_path / "run.bin") as c:
         early, late = c.launch("early_kernel"), c.launch("SECRET_kernel")
         c.kernel(early, 100, 200)

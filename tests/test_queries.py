@@ -1,4 +1,4 @@
-"""SQL over the tables of a trace, and docs/reference/tables.md, whose examples run here."""
+"""SQL over the tables of a trace, and the examples of docs/reference/tables.md."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _ties(c: Capture) -> None:
 
 
 def _domains(c: Capture) -> None:
-    """A library has ranges of its own domain, on the threads of the program and on a thread of its own."""
+    """A library has ranges of a separate domain, on the threads of the program and on a thread of the library."""
     c.push_pop("step", 10, 200)
     c.push_pop("backward", 40, 150, depth=1)
     c.push_pop("all-reduce", 50, 70, thread=200, domain="library")

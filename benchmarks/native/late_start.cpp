@@ -280,7 +280,7 @@ void dump(const char* step, CUpti_ActivityKind kind) {
 void do_step(const std::string& word) {
   Tool& t = tool();
   const char* step = word.c_str();
-  // runtime_ids, driver_ids, ...: the domain, and what is done in it.
+  // runtime_ids, driver_ids, ...: the domain, and the action in it.
   const bool runtime = word.rfind("runtime", 0) == 0;
   const std::string rest = runtime ? word.substr(7) : word.rfind("driver", 0) == 0 ? word.substr(6) : "-";
   const CUpti_CallbackDomain domain = runtime ? kRuntime : kDriver;

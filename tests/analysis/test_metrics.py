@@ -552,7 +552,7 @@ CODED = {"options": {"code": "1"}, "ended": 1}
 
 
 def coded(c: Capture, name: str, at: int, *, correlation: int, code: int) -> None:
-    """A kernel whose machine code is known."""
+    """A kernel with known machine code."""
     c.add("kernel_codes", name=name, code=code, registers=32, size=512, architecture=90, context=1)
     c.api("cudaLaunchKernel", at, at + 10, thread=100, correlation=correlation)
     c.kernel(c.launch(name, code=code), at + 20, at + 70, correlation=correlation)

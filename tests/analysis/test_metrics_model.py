@@ -80,7 +80,7 @@ PROCESSES = st.builds(
 
 @st.composite
 def marked(draw: st.DrawFn) -> list[Span]:
-    """Regions of one name whose marks are in sequence. They may touch, nest and be empty."""
+    """Regions of one name with marks in sequence. They may touch, nest and be empty."""
     return draw(st.lists(spans(20), max_size=3))
 
 

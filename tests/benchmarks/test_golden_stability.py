@@ -51,7 +51,7 @@ def test_fails_by_itself():
 def test_without_gpu():
     pass
 """
-#: A test whose work depends on the number of workers.
+#: A test with work that depends on the number of workers.
 SHAKY = """
 import os
 
@@ -90,7 +90,7 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def steady(fake_driver: FakeDriver, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, str, dict[str, Any]]:
-    """A run of all stages: the benchmark, what it printed, and its result."""
+    """A run of all stages: the benchmark, its output, and its result."""
     bench = Bench(tmp_path_factory.mktemp("stability"), fake_driver, STEADY)
     done, result = bench.run("--golden", str(bench.folder / "golden"), "--draw", "6")
     assert result["finished"], done.stderr

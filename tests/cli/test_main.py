@@ -239,7 +239,7 @@ def test_bad_input_is_one_sentence_and_status_2_and_leaves_nothing(case, tmp_pat
     assert sorted(tmp_path.rglob("*")) == before
 
 
-#: Wrong usages by verb: the arguments, and a part of the message. Files are those of the test above.
+#: Wrong usages by verb: the arguments, and a part of the message. The test above has the same files.
 WRONG = {
     "record": [
         ("--api some -- true", "'some' is not one of"), ("--cuda-graph edge -- true", "'edge' is not one of"),
@@ -356,7 +356,7 @@ def test_wrong_usage_is_refused(verb, words, sentence, tmp_path, capsys, monkeyp
     assert {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")} == before
 
 
-# Commands whose output {} is also an input: the capture run.html, a report, or a file in a folder.
+# Commands with an input as their output {}: the capture run.html, a report, or a file in a folder.
 OVER_AN_INPUT = {
     "batch": ["batch kernels kernels.html -o .", "batch kernels kernels.manifest.json -o ."],
     "convert": [

@@ -14,7 +14,7 @@ from cutrace.collect import library
 CAPTURE = Path(__file__).parents[1] / "data" / "cuda_core.bin"
 
 
-#: Removes what Python lacks on Windows, then imports every module.
+#: Removes modules and functions that Python lacks on Windows, then imports every module.
 WITHOUT_POSIX = """
 import importlib, os, pkgutil, signal, subprocess, sys, time
 import click, numpy, rich.console

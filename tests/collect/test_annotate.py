@@ -95,7 +95,7 @@ class Program:
         (self.folder / "lib" / f"{name}.py").write_text(text)
 
     def record(self, text: str, *names: str, status: int = 0) -> str:
-        """Record a program that uses CUDA from its first line on. Returns what was printed to stderr."""
+        """Record a program that uses CUDA from its first line on. Returns the output to stderr."""
         (self.folder / "program.py").write_text(f"import fakegpu; fakegpu.init()\n{text}")
         options = [word for name in names for word in ("--annotate", name)]
         env = self.driver.environment()

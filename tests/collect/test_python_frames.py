@@ -1,5 +1,5 @@
-"""The walker over Python frames agrees with Python itself, in all interpreters on this machine, and harms none of
-them."""
+"""The walker over Python frames agrees with Python itself, in all interpreters on this machine, and does them no
+harm."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Recorded:
         self.driver, self.folder, self.python = driver, folder, python
 
     def record(self, text: str, *options: str, status: int = 0) -> str:
-        """Record a program. Returns what was printed to stderr."""
+        """Record a program. Returns the output to stderr."""
         (self.folder / "program.py").write_text(PRELUDE + text + SAY)
         command = ["record", *options, "--", self.python, "program.py"]
         done = run_cutrace(*command, cwd=self.folder, env=self.driver.environment())
@@ -240,7 +240,7 @@ def work(): fakegpu.launch("k"), say(); fakegpu.synchronize()
 
 
 def run(recorded: Recorded, text: str) -> str:
-    """Run a program that records itself. Returns what it printed."""
+    """Run a program that records itself. Returns its output."""
     (recorded.folder / "program.py").write_text(text + SAY)
     done = subprocess.run(
         [recorded.python, "program.py"], cwd=recorded.folder, env=recorded.driver.environment(), capture_output=True,

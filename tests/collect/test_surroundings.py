@@ -131,7 +131,7 @@ def test_missing_privileges_are_explained(
 
 @pytest.fixture
 def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A machine whose counters can be read. The function that it yields checks a machine with other properties."""
+    """A machine with readable counters. The function that it yields checks a machine with other properties."""
     library = tmp_path / "libcupti.so.13"
     library.touch()
     (tmp_path / "libnvperf_host.so").touch()

@@ -41,7 +41,8 @@ def record(
 
 
 def milliseconds(reason: str, beginning: str) -> float:
-    """The time in a dump's reason, after ``beginning``. A busy machine makes it longer than the program asked for."""
+    """The time in a dump's reason, after ``beginning``. On a busy machine the time is longer than the program's
+    request."""
     found = re.match(rf"{beginning}([\d.]+) (ms|s) ", reason)
     assert found is not None, reason
     return float(found[1]) * {"ms": 1, "s": 1000}[found[2]]

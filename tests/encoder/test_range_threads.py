@@ -1,4 +1,4 @@
-"""The thread whose ranges contain a launch, compared with a loop over all ranges."""
+"""The thread with the ranges around a launch, compared with a loop over all ranges."""
 
 from __future__ import annotations
 

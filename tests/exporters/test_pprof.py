@@ -14,7 +14,7 @@ from captures import DATA, ORIGIN, Capture, python_calls
 from cutrace.analysis.flame import flame
 
 FILES = ["torch_step.bin", "cuda_graph_whole.bin", "ranks.bin", "kineto-torch2.11-h200-transformer.json.gz"]
-#: The characters that lines of collapsed stacks exclude.
+#: Characters that lines of collapsed stacks must not contain.
 PLAIN = str.maketrans({";": ":", "\n": " ", "\r": " "})
 
 

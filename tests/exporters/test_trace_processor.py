@@ -65,7 +65,7 @@ def read(trace: Path) -> tuple[Counter[tuple[Any, ...]], int]:
 
 
 def check(capture: Path) -> Path:
-    """Convert a capture and compare the expected contents with those that are read. Returns the trace."""
+    """Convert a capture and compare the expected contents with the read contents. Returns the trace."""
     trace = capture.with_suffix(".pftrace")
     cutrace.convert(capture, trace)
     assert read(trace) == expected(trace)

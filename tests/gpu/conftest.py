@@ -32,7 +32,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 CUTRACE = (sys.executable, "-c", "import sys; from cutrace.cli import main; sys.exit(main())")
 LIMIT = 120
 
-#: Modules whose programs count hardware metrics. A GPU lends its counters to one process at a time.
+#: Modules with programs that count hardware metrics. A GPU lends its counters to one process at a time.
 COUNTING = {
     "test_counters",
     "test_instruction_lines",

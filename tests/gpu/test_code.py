@@ -36,7 +36,7 @@ LEAST_REGISTERS = 16
 
 
 def launches(recorded: Any, name: str = "own_") -> np.ndarray:
-    """The launch configurations of the kernels whose names start with ``name``, in the order of the kernels."""
+    """The launch configurations of the kernels with names that start with ``name``, in the order of the kernels."""
     trace = recorded.trace
     kernels = trace.kernels[np.argsort(trace.kernels["start"], kind="stable")]
     names = trace.strings.take(trace.launches["name"][kernels["launch"]])

@@ -163,7 +163,7 @@ def test_tensor_cores_and_regions_are_counted(recorded: tuple[Path, dict[str, Ob
 def test_another_session_counts_the_same(recorded: tuple[Path, dict[str, Observed]], workers: int) -> None:
     if workers > 1:
         pytest.importorskip("xdist")
-    # DRAM bytes are counted for the whole GPU, so they include those of other workers.
+    # DRAM bytes are counted for the whole GPU, so they include the bytes of other workers.
     several = ["-n", "2", "-o", f"cutrace_ignore={','.join(BYTE_COUNTERS)}"] if workers > 1 else []
     status, output, report = run(recorded[0], "--cutrace=require", *several)
     assert status == 0, output

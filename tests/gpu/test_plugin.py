@@ -117,7 +117,8 @@ def test_what_is_added_fails_the_test_it_is_in_and_is_named(recorded: tuple[Suit
     assert name in run.output
 
 
-#: Tests with one kernel, by what the test needs. The kernel's code depends on ``$STEPS``, but its name does not.
+#: Tests with one kernel, by the requirement of the test. The kernel's code depends on ``$STEPS``, but its name does
+#: not.
 CODED = {
     "cuda.core": """
         import os

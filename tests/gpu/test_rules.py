@@ -14,7 +14,7 @@ from cutrace.extras.hardware.rules import COMPUTE, LIMITERS, MEMORY, busy_pipe
 from cutrace.extras.hardware.why import Answer
 
 PROGRAM = Path(__file__).parent / "programs" / "slow_kernels.py"
-MATMUL = "matrix product"  # cuBLAS's kernel, whose name depends on the version
+MATMUL = "matrix product"  # cuBLAS's kernel; its name depends on the version
 #: By rule, the kernels that show its problem, and the kernels that must not.
 SHOWN: dict[str, tuple[list[str], list[str]]] = {
     "DRAM-bound": (["copies"], ["reads_l2", "shared_rows", "fp32_operations", "few_blocks"]),

@@ -31,7 +31,7 @@ def _needs_two_gpus(needs: Needs) -> None:
 
 
 def named(trace: cutrace.Trace, rows: np.ndarray, part: str) -> np.ndarray:
-    """The kernels whose names contain ``part``."""
+    """The kernels with ``part`` in their names."""
     names = trace.strings.take(trace.launches["name"][rows["launch"]])
     return rows[[part in name for name in names.tolist()]]
 

@@ -1,7 +1,7 @@
 """Import of the typed Perfetto traces of torch.profiler (``CuspyConfig``, ``export_chrome_trace("x.pftrace")``).
 
 The writer below follows PyTorch's public sources (BSD-3-Clause): torch/csrc/profiler/cuspy/cuspy_pftrace.cpp encodes
-the packets, and torch/profiler/_cuspy/trace.py selects their contents. All packets are of sequence 1, whose second
+the packets, and torch/profiler/_cuspy/trace.py selects their contents. All packets belong to sequence 1. Its second
 packet has all interned data. Tracks come first, without a sequence. Groups of slices follow. A group has all starts of
 the operators in any order of time, and then their ends in the same order. Other groups have the calls and further
 kinds. GPU work by kind follows, then counters. The file is compressed with gzip. GPU work has no submission id: its ids

@@ -74,7 +74,7 @@ int close_stdout() {
   return 0;
 }
 
-// Returns the number of keys whose values changed.
+// Returns the number of keys with changed values.
 int use_all_keys() {
   std::vector<pthread_key_t> keys;
   for (pthread_key_t key{}; pthread_key_create(&key, nullptr) == 0;) keys.push_back(key);

@@ -84,7 +84,7 @@ bool find(void* library, Function& function, const char* name) {
   return function != nullptr;
 }
 
-// Submitted GPU work. CUPTI gets its record at its end.
+// Submitted GPU work. CUPTI gets the record when the work has ended.
 struct Work {
   std::vector<std::uint8_t> record;
   std::uint64_t start = 0, end = 0;
@@ -289,7 +289,7 @@ void wait_for(std::uint32_t stream) {
   collect();
 }
 
-// The callback id of a call: its name as CUPTI has it, or without the version at its end.
+// The callback id of a call. The name may have CUPTI's version suffix or lack it.
 CUpti_CallbackId callback_id(CUpti_CallbackDomain domain, std::string_view call) {
   for (CUpti_CallbackId id = 1; id < 1024; ++id) {
     const char* text = nullptr;

@@ -707,7 +707,7 @@ TEST_OF_THREADS(a_stop_during_the_attachment_leaves_cupti_to_the_next_recording)
 
 namespace {
 
-// A recorded program that has closed all descriptors and opened files of its own.
+// A recorded program that has closed all descriptors and then opened files.
 struct Daemon {
   Daemon() {
     collector.begin(folder.options("flush_ms=5;patience_ms=1000"));
@@ -942,7 +942,7 @@ TEST_OF_THREADS(a_fork_during_a_cut_leaves_the_child_no_file) {
 
 namespace {
 
-// A program whose first NVTX call starts a recording, as under `cutrace record`; the call is made here.
+// A program with a first NVTX call that starts a recording, as under `cutrace record`. The call is made here.
 struct Recorded {
   explicit Recorded(int flush_ms = 60'000) {
     setenv("CUTRACE_OPTIONS", folder.options("flush_ms=" + std::to_string(flush_ms) + ";cupti=" + std::string(fake_path())).c_str(), 1);

@@ -193,7 +193,7 @@ TEST(batches_keep_the_times_of_the_program) {
   CHECK((found["own"] == std::vector<std::pair<std::int64_t, double>>{{now - 3000, 8}, {now - 2990, 9}}));
   CHECK(std::abs(found["shifted"].at(0).first - boot) < 1'000'000);
 #if defined(__x86_64__)
-  // The error is that of two readings of the counter some milliseconds apart.
+  // The error equals the error of two readings of the counter some milliseconds apart.
   CHECK(found["cycles"].at(0).first > static_cast<std::int64_t>(low) - 1'000'000 && found["cycles"].at(0).first < static_cast<std::int64_t>(high) + 1'000'000);
 #endif
 }

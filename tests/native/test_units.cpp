@@ -733,7 +733,7 @@ std::uint64_t unseeded_mix(std::uint64_t a, std::uint64_t b) {
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
-// The keys 0, 1, ... fill the buckets of a table as random keys do, of which the fullest bucket has seven or eight.
+// The keys 0, 1, ... fill the buckets of a table like random keys. The fullest bucket of random keys has seven or eight.
 template <typename KeyOf>
 void spread_over_buckets(KeyOf&& key_of) {
   std::vector<std::uint32_t> buckets(100'003);

@@ -202,7 +202,7 @@ SLOW = {
     "at_first": ("range(3)", "AMBIGUOUS"),
     "at_the_second_look_too": ("range(6)", "AMBIGUOUS"),
 }
-#: A test whose kernel takes a millisecond longer in its runs {slow_runs}, if SLOW is set.
+#: A test with a kernel that takes a millisecond longer in its runs {slow_runs}, if SLOW is set.
 TIMED = """
 @pytest.mark.cutrace(gate="work,time", repeat=3)
 def test_{name}(runs=iter(range(100))):

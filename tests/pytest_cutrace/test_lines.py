@@ -40,7 +40,7 @@ def test_add():
 
 
 class Lines:
-    """A suite whose library changes after its golden values were recorded."""
+    """A suite with a library that changes after its golden values were recorded."""
 
     def __init__(self, suite: Suite) -> None:
         self.suite = suite

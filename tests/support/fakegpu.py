@@ -90,7 +90,7 @@ def launch(
     :param delay_ns: a delay of the start.
     :param detached: no synchronising call waits for the kernel, as for work in a context that the caller does not know.
         With ``delay_ns`` the kernel starts, and is reported, after the start of a later test.
-    :param end: False for a kernel whose record has no end.
+    :param end: False for a kernel without an end in its record.
     """
     flags = (_DETACHED if detached else 0) | (0 if end else _NO_END) | (_FAILS if fails else 0)
     status = _driver().fake_gpu_launch(
@@ -101,7 +101,7 @@ def launch(
 
 
 def memory() -> int:
-    """The result of all kernels so far: their number."""
+    """The number of kernels so far, which is their result."""
     init()
     of_driver = _driver().fake_gpu_memory
     of_driver.restype = ctypes.POINTER(ctypes.c_uint64)

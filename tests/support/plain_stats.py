@@ -94,7 +94,7 @@ def grouped(pairs: Iterable[tuple[Hashable, object]]) -> dict:
 
 
 def same(spread, values: list[int]) -> bool:
-    """Whether a spread is that of these values. Quantiles of large values may differ by 0.05 %."""
+    """Whether a spread is the spread of these values. Quantiles of large values may differ by 0.05 %."""
 
     ordered = sorted(values)
 

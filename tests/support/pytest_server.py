@@ -30,7 +30,7 @@ _MODULES = (
 
 
 class PytestServer:
-    """A process in ``environment`` whose forks run pytest."""
+    """A process in ``environment`` with forks that run pytest."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -1,4 +1,4 @@
-"""The fake GPU and cutrace as installed: a capture shows what a program does on the fake GPU."""
+"""The fake GPU and cutrace as installed: a capture shows the work of a program on the fake GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.fakedriver import FakeDriver, build
 
 
 def run(driver: FakeDriver, program: str, *arguments: object, launcher: tuple[str, ...] = ()) -> str:
-    """Run a Python program on the fake GPU. Returns what it printed."""
+    """Run a Python program on the fake GPU. Returns its output."""
     prelude = "import json, os, sys, time\nimport cutrace, fakegpu\n"
     command = [*launcher, sys.executable, "-c", prelude + program, *map(str, arguments)]
     done = subprocess.run(command, env=driver.environment(), capture_output=True, text=True, timeout=60)

@@ -1,6 +1,6 @@
 """Run a small transformer in PyTorch: eagerly, captured as a CUDA graph, or with compiled blocks.
 
-Prints a JSON line with the sums of the outputs, and with what torch.compile did.
+Prints a JSON line with the sums of the outputs, and with the actions of torch.compile.
 """
 
 import json

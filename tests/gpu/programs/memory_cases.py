@@ -113,8 +113,7 @@ def free_async(pointer: c_uint64, stream: Any) -> None:
 
 
 def note(pointer: c_uint64) -> None:
-    """Note what the driver reports for a pointer: the handle of its pool, its mapping, and the used bytes of the
-    pool."""
+    """Note the driver's report on a pointer: the handle of its pool, its mapping, and the used bytes of the pool."""
     known: dict[str, int] = {"address": pointer.value}
     for name, attribute in {"pool": 17, "mapping": 19, "mapping_size": 18}.items():
         value = c_uint64()

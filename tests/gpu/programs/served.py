@@ -1,5 +1,5 @@
-"""A server whose clients open and close windows: `served.py WINDOWS KERNELS [arm]`. With `arm` it records itself. Fails
-if a window gets no file."""
+"""A server with clients that open and close windows: `served.py WINDOWS KERNELS [arm]`. With `arm` it records itself.
+Fails if a window gets no file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A server of the Model Context Protocol: verbs that read traces, as tools.
 
-Each tool is made from the command of a verb. It has the arguments and options of the command line, without those that
-name files to write. The answer is the JSON of ``--format json``. Calls run one after the other on a thread, so the
-server still answers pings.
+Each tool is made from the command of a verb. It has the arguments and options of the command line, except names of
+files to write. The answer is the JSON of ``--format json``. Calls run one after the other on a thread, so the server
+still answers pings.
 """
 
 from __future__ import annotations

@@ -71,14 +71,14 @@ def batch(
 ) -> Batch:
     """Report over many traces: one file or several for each rank. docs/internals/batch.md lists the reports.
 
-    :param report: the name of a report, or ``all`` for every report that has what it needs. Each file is read once.
+    :param report: the name of a report, or ``all`` for every report with complete inputs. Each file is read once.
     :param sources: paths, or URLs that fsspec reads; ``*`` in a URL matches several files.
     :param destination: a folder for the page with its charts, and for partial results that a later call uses again.
     :param mode: ``processes`` on this machine, ``sequential`` in this process, or ``dask``.
     :param workers: the number of processes; by default the number of cores.
     :param scheduler: the address or the scheduler file of a Dask cluster, or a ``distributed.Client``.
     :param executor: any :class:`concurrent.futures.Executor`, instead of a mode.
-    :param wait: how long to wait for a worker of ``scheduler`` or ``executor``.
+    :param wait: the longest wait for a worker of ``scheduler`` or ``executor``.
     :param job: the name of the job of all files. By default it is the name in a file, or the name of its folder.
     :param name: for ``pace``: the name of a kernel, range or step, a pattern with ``*``, or ``/a regular expression/``.
     :param baseline: further traces; ``regressions`` compares the sources with them.

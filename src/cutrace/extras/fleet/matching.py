@@ -125,7 +125,7 @@ class Job:
                 yield index, part, number[known], calls
 
     def comparable(self, clock: int) -> set[int]:
-        """The clocks that groups connect with a clock, directly or through others, and this clock."""
+        """A clock, and all clocks that groups connect with it, directly or through others."""
         reached = {clock}
         before = 0
         while len(reached) > before:
@@ -273,7 +273,7 @@ class _MatchedCalls:
         rank: RankCalls,
         offsets: list[int],
     ) -> None:
-        """Match the calls of a part. ``offsets`` are measured differences (ns) between its clock and that of the
+        """Match the calls of a part. ``offsets`` are measured differences (ns) between its clock and the clock of the
         reference."""
         calls = rank.by_key[self.key]
         ends = self.reference.ends

@@ -179,7 +179,7 @@ class _Joined:
         path: Path,
         rank: int | None = None,
     ) -> None:
-        """Write all processes, or those of one rank, to a capture. Raises :class:`CutraceError` if it cannot be
+        """Write all processes, or the processes of one rank, to a capture. Raises :class:`CutraceError` if it cannot be
         written."""
         blocks = np.arange(len(self.reader.offsets))
         if rank is not None:

@@ -26,7 +26,7 @@ from ...trace.alignment import Alignment, lead
 from ...trace.arrow import package
 from ...units import printable
 
-#: Ends the label of a rank or run whose records are incomplete.
+#: The end of the label of a rank or run with incomplete records.
 INCOMPLETE = " (incomplete)"
 #: The job, the rank and the source of a part.
 PartIdentity = tuple[str, int, str]
@@ -34,7 +34,7 @@ PartIdentity = tuple[str, int, str]
 Row = tuple[Cell, ...]
 #: Arrays of records (``np.recarray``). The type is Any, because NumPy declares no types for their fields.
 Records = Any
-#: The collections of reports from the processes of a rank.
+#: A collection of data from the processes of a rank.
 Collects: TypeAlias = "StatsCollection[Any] | type[RankCollector]"
 #: The meanings of columns that tables of several reports have, by name.
 COLUMN_DOCS = docs_of(spread_columns("ns")) | {
@@ -73,7 +73,7 @@ class RankTrace:
                 yield self.trace.block(info)[0]
 
     def collected(self, what: Collects) -> tuple[Any, ...]:
-        """The rows that ``what`` collects from the processes. One pass over the trace fills all of ``collects``."""
+        """The rows of the collection ``what`` from the processes. One pass over the trace fills all of ``collects``."""
         if what not in self._collected:
             collections: dict[Collects, StatsCollection[Any]] = {}
             for one in (what, *self.collects):
@@ -139,9 +139,9 @@ class Part:
     is the alignment of its times with the wall clock. ``incomplete`` is True if records of the rank are missing,
     ``told`` if the file states its rank, ``worked`` if it has GPU work, and ``job_told`` if the file or the user names
     the job. ``world`` is the number of ranks of the job, 0 if unknown. ``host`` is the name of its host, "" if unknown.
-    ``boot`` is the id of the boot that its clock counts from. ``local_rank`` is its number on the host. ``times`` are
-    the first and the last time of GPU work (ns since 1970), None without work or without a known clock. ``ahead`` is
-    how far (ns) its wall clock is ahead of the others, according to another report of the batch."""
+    ``boot`` is the id of the boot at time 0 of its clock. ``local_rank`` is its number on the host. ``times`` are the
+    first and the last time of GPU work (ns since 1970), None without work or without a known clock. ``ahead`` is the
+    time (ns) that its wall clock is ahead of the others, according to another report of the batch."""
 
     path: Path
     label: str
@@ -201,7 +201,7 @@ def descending(rows: Iterable[Row], column: int = 0) -> list[Row]:
 
 
 def removed(path: Path) -> CutraceError:
-    """The error for a part whose file is gone."""
+    """The error for a part without its file."""
     return CutraceError(
         f"{path} is gone: another batch removed it. Give each batch its own folder, and run this again"
     )
@@ -309,10 +309,10 @@ class BatchTable:
 @dataclass(frozen=True)
 class BatchReport:
     """A report. ``map`` returns a small Arrow table for a rank. The size of the table depends on names, bins and
-    collective calls, not on the number of rows. ``collects`` lists what ``map`` gets from the rank; one pass over the
-    trace serves all reports. ``reduce`` gets the parts in the order of job and rank, and may read them repeatedly.
-    ``needs`` are the fields of :class:`BatchOptions` that the report requires; it accepts no others.
-    ``tables`` declares all tables that ``reduce`` returns."""
+    collective calls, not on the number of rows. ``collects`` lists the collections for ``map``; one pass over the trace
+    serves all reports. ``reduce`` gets the parts in the order of job and rank, and may read them repeatedly. ``needs``
+    are the fields of :class:`BatchOptions` that the report requires; it accepts no others. ``tables`` declares all
+    tables that ``reduce`` returns."""
 
     name: str
     title: str

@@ -54,7 +54,7 @@ _EXAMPLES = {
 
 @cache
 def batch_reports() -> dict[str, BatchReport]:
-    """All reports by name: cutrace's own and those of other packages."""
+    """All reports by name: the reports of cutrace and of other packages."""
     added = (
         *plugins.of_extras("cutrace_batch_reports"),
         *plugins.others("cutrace_batch_reports"),

@@ -181,7 +181,7 @@ class Ratio(NamedTuple):
 
 def compare(before: np.ndarray, after: np.ndarray) -> Ratio:
     """Compare the times of two sets of runs. Each set has at least two runs. The standard error and its degrees of
-    freedom are those of Welch's t-test."""
+    freedom come from Welch's t-test."""
     variances = []
     weights = []
     for times in (before, after):

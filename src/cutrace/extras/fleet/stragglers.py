@@ -255,7 +255,7 @@ def _parting(ordered: np.ndarray) -> int:
     last = total - max(_FEWEST, int(np.ceil(_APART * total)))
     if first > last:
         return 0
-    # Choose the two groups whose means explain most of the variance.
+    # Choose the two groups with the means that explain most of the variance.
     sizes = np.arange(first, last + 1)
     stray = total // _STRAY
     sums = np.cumsum(ordered.clip(ordered[stray], ordered[-1 - stray]))

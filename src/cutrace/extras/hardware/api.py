@@ -24,11 +24,10 @@ def why(
 ) -> Why:
     """Say why the kernels of a capture are slow. With ``destination`` (``.html``), also write a page of the answers.
 
-    Returns a :class:`Why`. Its ``answers`` have the ``findings``, ``facts`` and ``tables`` of each kernel whose metrics
-    :func:`cutrace.profile` counted, longest time first. It also has ``rooflines``, and ``notes`` on missing data.
-    With ``other``, the capture after a change, it has the ``changes`` of the kernels in both captures instead.
-    ``kernel`` is one pattern of names or several. ``clock`` is as in :func:`cutrace.load`. docs/internals/why.md lists
-    the rules.
+    Returns a :class:`Why`. Its ``answers`` have the ``findings``, ``facts`` and ``tables`` of each kernel with metrics
+    from :func:`cutrace.profile`, longest time first. It also has ``rooflines``, and ``notes`` on missing data. With
+    ``other``, the capture after a change, it has the ``changes`` of the kernels in both captures instead. ``kernel`` is
+    one pattern of names or several. ``clock`` is as in :func:`cutrace.load`. docs/internals/why.md lists the rules.
 
     Raises :class:`CutraceError` when no kernel has metrics, or the destination cannot be written.
     """
@@ -53,7 +52,7 @@ def roofline(source: Source, *, clock: Clock = "align") -> list[Roofline]:
     """Return a :class:`Roofline` for each model of GPU. It has ``points`` and ``ceilings`` in operations and bytes per
     second, and ``notes``.
 
-    Its points are the kernels whose operations and bytes :func:`cutrace.profile` counted. The operations of tensor
+    Its points are the kernels with operations and bytes from :func:`cutrace.profile`. The operations of tensor
     cores need ``metrics="flops"``. docs/internals/why.md defines each number. ``clock`` is as in :func:`cutrace.load`.
     Raises :class:`CutraceError` when there is no point.
     """

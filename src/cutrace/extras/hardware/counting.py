@@ -156,7 +156,7 @@ class _GpuLock:
     If the user cannot create the file, processes do not wait for each other, and CUPTI accepts only one of them.
     """
 
-    #: GPUs whose lock this process has waited for in vain. It does not wait for them again.
+    #: GPUs with a lock that this process has not got in time. It does not wait for them again.
     _given_up: set[str] = set()
     _held: set[int] = set()
 

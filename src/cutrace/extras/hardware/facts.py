@@ -133,7 +133,7 @@ def kernel_facts(trace: Trace) -> list[Facts]:
     made = []
     for (key, gpu), launches in groups.items():
         count, total = times.get((key, gpu), (0, 0))
-        # Without the launches of the first run, the metrics still have the times of their own launches.
+        # Without the launches of the first run, use the times of the counted launches.
         time = sum(launch.time for launch in launches) / len(launches)
         if count:
             time = total / count

@@ -170,7 +170,7 @@ LEAST_SHARE = 0.01
 
 
 def limit(facts: Facts) -> str:
-    """Return what limits a kernel: ``memory``, ``compute``, ``balanced``, ``latency`` or ``small grid``. Needs
+    """Return the limiter of a kernel: ``memory``, ``compute``, ``balanced``, ``latency`` or ``small grid``. Needs
     :data:`COMPUTE` and :data:`MEMORY`."""
     compute = facts.values[COMPUTE]
     memory = facts.values[MEMORY]
@@ -683,7 +683,7 @@ _MEMORY_REMEDIES = {
     "L2": "Ask L2 for fewer bytes: coalesce, and reuse data in shared memory or registers.",
     "L1": "Use fewer or wider accesses to shared memory and L1, avoid bank conflicts, and keep data in registers.",
 }
-#: The additional remedy below :data:`NEAR_PEAK`, and the sentence from :data:`NEAR_PEAK` on.
+#: The end of a remedy for kernels below :data:`NEAR_PEAK`, and for kernels above it.
 _MORE_IN_FLIGHT = (
     " Or move the same bytes faster: keep more or wider accesses in flight."
 )

@@ -461,7 +461,7 @@ def _attribute(device: int, name: str) -> int:
 
 
 def _devices(text: Callable[[str], int], devices: Sequence[int]) -> np.ndarray:
-    """The GPUs as rows of ``devices``. Their UUIDs match those of the recorded processes."""
+    """The GPUs as rows of ``devices``. Recorded processes have the same UUIDs."""
     driver = cuda.driver()
     rows = np.zeros(len(devices), TABLES["devices"].dtype)
     rows["device"] = devices

@@ -133,9 +133,9 @@ def choose_ranges(
     skip: int,
     count: int | None,
 ) -> tuple[list[Range], int, int]:
-    """The ranges whose names match a pattern, with their places. In each process, the first ``skip`` ranges are skipped
-    and at most ``count`` follow. Also returns the number of places, and the number of ranges that are left out because
-    they start inside another range. The GPU counts one range at a time.
+    """The ranges with names that match a pattern, with their places. In each process, the first ``skip`` ranges are
+    skipped and at most ``count`` follow. Also returns the number of places, and the number of ranges that are left out
+    because they start inside another range. The GPU counts one range at a time.
 
     Raises :class:`CutraceError` if no range is selected.
     """
@@ -218,7 +218,7 @@ def launches(trace: Trace) -> Iterator[Launch]:
 
 
 def _ranges(trace: Trace, pattern: str) -> Iterator[Range]:
-    """The ranges of each process whose names match a pattern, in order."""
+    """The ranges of each process with names that match a pattern, in order."""
     matches = matcher(pattern)
     rows = trace.nvtx_ranges
     names = np.unique(rows["name"]).tolist()

@@ -121,8 +121,8 @@ def depths(starts: np.ndarray, ends: np.ndarray, *groups: np.ndarray) -> np.ndar
     for first, last in pairwise(bounds):
         begin = starts[first:last]
         finish = ends[first:last]
-        # Subtract the ranges that have ended from those that have started. Empty ranges at this time count as not yet
-        # ended.
+        # Subtract the number of ended ranges from the number of started ranges. Empty ranges at this time count as not
+        # yet ended.
         number = np.arange(last - first)
         over = np.searchsorted(np.sort(finish), begin, "right")
         empty = np.append(0, np.cumsum(finish == begin))

@@ -85,7 +85,7 @@ class NvprofReading(Reading):
         self.finish("has no usable record. Check it with nvprof --import-profile.")
 
     def target(self, pid: int | None = None) -> Target:
-        """The process with this id. For records without a process, the first process."""
+        """The process with this id, or the first process for records without a process."""
         if pid is None:
             pid = next(iter(self.targets), 0)
         if pid not in self.targets:

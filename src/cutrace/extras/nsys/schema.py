@@ -323,7 +323,7 @@ _WHOLE = (
     STREAMS,
     THREAD_NAMES,
 )
-#: The tables of a capture whose rows all go into one table of an export.
+#: The tables of a capture with all rows in one table of an export.
 BY_TABLE = {table.table: table for table in _WHOLE}
 
 # Tables that the exporter does not write.
@@ -363,8 +363,8 @@ def own(table: str) -> SqlTable:
 
 
 def overhead_types(kinds: np.ndarray) -> np.ndarray:
-    """Convert CUPTI's kinds of overheads to those of nsys. CUPTI numbers them 0, 1 and then by multiples of 2^16; nsys
-    numbers them from 1."""
+    """Convert CUPTI's kinds of overheads to the kinds of nsys. CUPTI numbers them 0, 1 and then by multiples of 2^16;
+    nsys numbers them from 1."""
     return np.select(
         [kinds < 2, kinds & 0xFFFF == 0], [kinds + 1, (kinds >> 16) + 2], 1
     )

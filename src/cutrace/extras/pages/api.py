@@ -35,7 +35,7 @@ class FlameGraph:
         return f"<FlameGraph of {count_of(frames, 'frame')}, {format_duration(self.root.gpu_ns)} of GPU time>"
 
     def _repr_html_(self) -> str:
-        # An iframe separates the style and the script of the page from those of the notebook.
+        # An iframe separates the style and the script of the page from the notebook.
         page = flame_html(self.root, self.by, self.coverage)
         return f'<iframe srcdoc="{escape(page)}" width="100%" height="420" frameborder="0"></iframe>'
 

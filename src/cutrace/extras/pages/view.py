@@ -91,7 +91,7 @@ def html(
     before: Earlier | None = None,
 ) -> str:
     """The page of a trace. ``collected`` has the results of :data:`SHOWN`. ``name`` is the name of the source.
-    With the ``before`` trace, the flame graph shows what changed."""
+    With the ``before`` trace, the flame graph shows the changes."""
     view = View(trace, collected)
     flame = frames(collected[PATHS])
     flame_title = "GPU time by range"

@@ -458,7 +458,7 @@ class Printer final : public OutputBuffer {
   template <typename Use>
   void collapsed(const ReferenceType& node, Use use) {
     node.match([&](const Node* to, ReferenceKind kind) {
-      // A reference to a parameter keeps the template arguments that were current at its first printing.
+      // A reference to a parameter keeps the template arguments of its first printing.
       ScopedOverride<const Scope*> first(scope_);
       if (!lambda_ && as<TemplateParam>(to)) scope_ = first_scopes_.try_emplace(to, scope_).first->second;
       collapse(to, kind, use);

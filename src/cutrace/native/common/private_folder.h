@@ -1,4 +1,4 @@
-// The folder of a user for files by which processes of cutrace find each other: sockets of standby, locks of GPUs.
+// The folder of a user for shared files of cutrace's processes: sockets of standby, locks of GPUs.
 //
 // Only that user can enter it. It is the first of these folders that the user has or can make:
 //

@@ -18,7 +18,7 @@ inline constexpr std::size_t kDeepest = 256;
 
 enum class Read : std::uint8_t {
   kOk,
-  kMore,  // the input ends inside
+  kMore,  // the input ends inside the value
   kBad,   // not JSON
   kDeep,  // nested deeper than kDeepest
 };

@@ -224,7 +224,7 @@ void PerfettoReader::packet(std::string_view data, std::vector<Packed>& packed) 
       case trace_attributes: of_cutrace_ |= field.bytes.find("cutrace.version") != field.bytes.npos; break;
       case track_event: case gpu_render_stage_event: case gpu_counter_event: case generic_gpu_frequency_event:
       case gpu_mem_total_event: break;
-      // They have no data of their own.
+      // They have no further data.
       case trusted_uid: case synchronization_marker: case incremental_state_cleared: case previous_packet_dropped:
       case process_descriptor: case thread_descriptor: case timestamp_clock_id: case trusted_pid:
       case first_packet_on_sequence: case trace_uuid: case machine_id: break;

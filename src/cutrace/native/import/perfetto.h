@@ -91,7 +91,7 @@ class PerfettoReader {
     std::shared_ptr<std::vector<Value>> items;
   };
 
-  // An object, by the ids of its keys.
+  // The members of an object, by the id of their key.
   struct Members {
     Map<Value> values;
   };
@@ -134,7 +134,7 @@ class PerfettoReader {
     Id thread;
     std::uint32_t name = 0, unit = 0;
     std::int64_t multiplier = 1;
-    bool incremental = false;  // the values of a counter are differences to those of the same sequence
+    bool incremental = false;  // each value is the difference to the previous value of the same sequence
     std::map<std::uint64_t, Total> totals;  // by sequence
     bool derived = false;         // computed by cutrace
     bool named = false;

@@ -26,7 +26,7 @@ inline bool read_varint(const char*& p, const char* end, std::uint64_t& value) {
   return false;
 }
 
-// The current field. `value` is 0 for a string or message, whose `bytes` are empty for a number.
+// The current field. For a string or message, `value` is 0. For a number, `bytes` is empty.
 class Fields {
  public:
   explicit Fields(std::string_view message) : at_(message.data()), end_(at_ + message.size()) {}

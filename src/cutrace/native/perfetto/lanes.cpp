@@ -240,7 +240,7 @@ class TakenEvents {
 
  private:
   std::size_t end_program() const { return joins_.size; }
-  std::size_t programs() const { return joins_.size + 1; }  // without those of hosts
+  std::size_t programs() const { return joins_.size + 1; }  // without the streams of hosts
 
   bool may_join(const TrackEvent& event) const {
     return !event.ends_slice() && joins_[event.stream] != 0 && guests_ < most_joined_;

@@ -1,4 +1,4 @@
-// The driver's calls that launch one kernel: the reports of CUPTI's callbacks about them, and their repetition.
+// The driver's calls that launch one kernel, as CUPTI's callbacks report them, and functions to repeat them.
 #pragma once
 
 #include "../cuda/cupti_library.h"

@@ -74,7 +74,7 @@ void Levels::values(std::uint32_t series, std::vector<std::uint64_t>& times, std
 
 namespace {
 
-// Calls change(counter, key, row) for each row whose key has a counter.
+// Calls change(counter, key, row) for each row with a counter for its key.
 template <typename Change>
 void for_each(Column<std::uint32_t> keys, Column<std::uint32_t> series, const Change& change) {
   nb::gil_scoped_release release;

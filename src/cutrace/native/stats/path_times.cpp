@@ -290,8 +290,8 @@ void bind_path_times(nb::module_& m) {
       .def("finish", &PathTimes::finish, nb::arg("end") = std::numeric_limits<std::int64_t>::max(),
            "End all ranges, at this time (ns) at the latest, before the ranges of another process follow.")
       .def("nodes", &PathTimes::nodes,
-           "The tree: (parent, label, operations, GPU time, time of threads) of each path. Times are in ns and without the times\n"
-           "of other paths. Node 0 is the root. Parents precede their children. Labels of work have the bit WORK.");
+           "The tree: (parent, label, operations, GPU time, time of threads) of each path. Times are in ns and exclude longer\n"
+           "paths. Node 0 is the root. Parents precede their children. Labels of work have the bit WORK.");
 }
 
 }  // namespace cutrace

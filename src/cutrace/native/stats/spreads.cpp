@@ -91,7 +91,7 @@ class Spreads {
   }
 
  private:
-  // A quantile (0 to 1) of a group, whose bins start at `bins`: linear between the middles of bins.
+  // A quantile (0 to 1) of a group with its first bin at `bins`. Linear between the middles of bins.
   static double quantile(const Spread& s, const Bin* bins, double part) {
     if (s.count == 0) return 0;
     const auto number = [bins](double index) {

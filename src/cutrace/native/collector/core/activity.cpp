@@ -325,7 +325,8 @@ void ActivityDecoder::record(const CUpti_Activity* r) {
     CUTRACE_CASE(EXTERNAL_CORRELATION, ExternalCorrelation) CUTRACE_CASE(UNIFIED_MEMORY_COUNTER, UnifiedMemoryCounter2)
     CUTRACE_CASE(JIT, Jit) CUTRACE_CASE(ENVIRONMENT, Environment) CUTRACE_CASE(MODULE, Module) CUTRACE_CASE(FUNCTION, Function)
 #undef CUTRACE_CASE
-    case CUPTI_ACTIVITY_KIND_DEVICE_ATTRIBUTE:  // CUPTI adds these records to those of DEVICE; the driver provides their fields
+    // CUPTI sends these records together with DEVICE; the driver provides their fields
+    case CUPTI_ACTIVITY_KIND_DEVICE_ATTRIBUTE:
       return;
     default: capture_.lose(rows::Loss::unknown_record, 1, "activity kind " + std::to_string(static_cast<int>(r->kind)));
   }

@@ -1,5 +1,5 @@
-/* The C API of libcutrace_collector.so. Functions return 0 on success. After a failure, cutrace_last_error() in the same
- * thread returns the reason and what to do. */
+/* The C API of libcutrace_collector.so. Functions return 0 on success. After a failure, cutrace_last_error() in the same thread
+ * returns the reason and advice. */
 #ifndef CUTRACE_API_H
 #define CUTRACE_API_H
 
@@ -31,7 +31,7 @@ struct cutrace_stats {
 CUTRACE_EXPORT int cutrace_start(const char* options);
 /* Ends the recording and completes the file. */
 CUTRACE_EXPORT int cutrace_stop(void);
-/* Does what the exit handler does, for a process that will end without the exit handlers of C. */
+/* Acts like the exit handler, for a process that will end without the exit handlers of C. */
 CUTRACE_EXPORT void cutrace_exit(void);
 /* Writes all complete records. */
 CUTRACE_EXPORT int cutrace_flush(void);
@@ -60,7 +60,7 @@ CUTRACE_EXPORT void cutrace_range_pop(void);
 CUTRACE_EXPORT void cutrace_annotated(int number);
 /* Adds a sentence to the notes of the recording. */
 CUTRACE_EXPORT void cutrace_note(const char* sentence);
-/* A Py_tracefunc for Python before 3.12, whose first argument is a callable (annotate.h). */
+/* A Py_tracefunc for Python before 3.12. Its first argument is a callable (annotate.h). */
 CUTRACE_EXPORT int cutrace_python_profile(void* handler, void* frame, int what, void* argument);
 /* Sets cutrace_python_profile() for all threads. The caller holds Python's lock. NULL: each thread removes it at its next event.
  * May set a Python exception. */
@@ -72,8 +72,8 @@ CUTRACE_EXPORT uint64_t cutrace_now(void);
 /* Fills at most `size` bytes of `stats`, with values of the last recording when none runs. */
 CUTRACE_EXPORT int cutrace_stats(struct cutrace_stats* stats, size_t size);
 #pragma GCC diagnostic pop
-/* Sentences about what this recording, or the last one, cannot record, such as which tool holds CUPTI: one a line, "" for
- * none. Valid until the calling thread's next call of this function. */
+/* The notes of this recording, or of the last one, about unrecordable data, such as the tool that holds CUPTI. One sentence per
+ * line, "" for none. Valid until the calling thread's next call of this function. */
 CUTRACE_EXPORT const char* cutrace_notes(void);
 /* The calling thread's last failure, "" for none. */
 CUTRACE_EXPORT const char* cutrace_last_error(void);

@@ -46,7 +46,7 @@ int create_empty(const std::string& path, mode_t mode) {
 void Descriptor::set(int fd) {
   constexpr int kHigh = 500, kAboveStandard = 3;
   int high = ::fcntl(fd, F_DUPFD_CLOEXEC, kHigh);
-  // The limit on descriptors is low. What the program prints must not go into our file.
+  // The limit on descriptors is low. Output of the program must not go into our file.
   if (high < 0 && fd < kAboveStandard) high = ::fcntl(fd, F_DUPFD_CLOEXEC, kAboveStandard);
   if (high >= 0) {
     ::close(fd);
@@ -113,7 +113,7 @@ bool BlockFile::write_all(iovec* parts, int count) {
       if (errno == EINTR) continue;
       return errno_ = errno, false;
     }
-    auto left = static_cast<std::size_t>(n);  // a short write: go on where it stopped
+    auto left = static_cast<std::size_t>(n);  // after a short write, continue where it stopped
     while (count > 0 && left >= parts->iov_len) {
       left -= parts->iov_len;
       ++parts;

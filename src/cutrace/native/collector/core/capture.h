@@ -124,7 +124,7 @@ class Capture {
   // Whether add() keeps this row. Ask before filling in a row.
   template <typename Row>
   bool keeps(const Row& row) const {
-    if constexpr (Row::kTable < rows::Launches::kTable)  // rows of the other tables describe what these refer to
+    if constexpr (Row::kTable < rows::Launches::kTable)  // rows of other tables describe the objects of these rows
       return filter_ == nullptr || filter_->keeps(RowFilter::facts_of(row));
     return true;
   }
@@ -231,7 +231,7 @@ class Capture {
     add(row);
   }
 
-  // Rows about what the program did. The other rows describe these; each file has the descriptions that it needs.
+  // Rows about actions of the program. The other rows describe these; each file has the descriptions that it needs.
   template <typename Row>
   static constexpr bool kOfProgram = Row::kTable < rows::Launches::kTable && Row::kTable != rows::KernelCodes::kTable;
   // Excludes overheads, which CUPTI reports at each flush, and marks of cutrace: they do not make a file worth keeping.

@@ -16,7 +16,7 @@ namespace {
 
 std::uint64_t CUPTIAPI timestamp() { return now_ns(); }
 
-// How long the end of a recording waits for calls of the program to return.
+// The time that the end of a recording waits for running calls of the program.
 constexpr int kUnfinishedCallMs = 100;
 
 CuptiSource& source = *new CuptiSource;

@@ -25,7 +25,7 @@ class CuptiSource {
   CuptiSource();
 
   // Subscribes and enables kinds. Complete buffers wake the writer. `before_cuda`: inside cuInit(). Returns the kinds that are
-  // recorded, nullopt when CUPTI records nothing. Notes say what cannot be recorded.
+  // recorded, nullopt when CUPTI records nothing. Notes name the unrecordable data.
   std::optional<KindSet> attach(const Options& options, bool before_cuda, Notes& notes);
 
   // Any thread of the collector except the writer: flush() and detach() may wait for locks inside CUPTI.

@@ -1,4 +1,4 @@
-// What the core of the collector knows of a feature.
+// The interface between the core of the collector and its features.
 //
 // A feature lives as long as the process and works on the program's threads and on the flusher. Its decoder belongs to one
 // recording and works on the writer's thread. The two share the rings (rings.h) and nothing else that needs a lock.
@@ -23,7 +23,7 @@
 
 namespace cutrace {
 
-// What a decoder may use. All of it outlives the decoder.
+// The objects that a decoder may use. They outlive the decoder.
 struct DecoderContext {
   const Options& options;
   const CuptiLibrary& cupti;
@@ -53,14 +53,14 @@ class Decoder {
   virtual std::size_t memory() const { return 0; }
 };
 
-// What a feature gets when a recording of GPU activity starts. Attaching thread only.
+// The arguments for a feature at the start of a recording of GPU activity. Attaching thread only.
 struct AttachContext {
   const Options& options;
   const CuptiLibrary& cupti;
   Callbacks& callbacks;
   const Enabler& kinds;
   Notes& notes;
-  std::vector<Refusal>& refused;  // out: what CUPTI refuses this feature
+  std::vector<Refusal>& refused;  // output: calls that CUPTI refuses to this feature
   bool before_cuda;  // inside cuInit()
 };
 

@@ -1,4 +1,4 @@
-// What a recording may do with its files besides writing them: rotate them, delete old ones, copy them to a dump.
+// Work of a recording on its files besides writing: rotation, deletion of old files, copies to a dump.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ class FileKeeper {
   Watcher no_watcher_;
 };
 
-// All of it outlives the keeper.
+// These objects outlive the keeper.
 struct KeeperContext {
   const Options& options;
   Recording& recording;

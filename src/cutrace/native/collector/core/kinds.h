@@ -19,7 +19,7 @@
 
 namespace cutrace {
 
-// Kinds by the names that users write. The order is that of the bits of a KindSet.
+// Kinds by the names that users write. The order gives the bits of a KindSet.
 enum class Kind : std::uint32_t {
   kernel, memcpy, memset, api, sync, event, memory, pool, overhead, device, context, stream, name,
   nvtx, module, jit, unified_memory, environment, external, count
@@ -41,7 +41,7 @@ std::vector<std::string> kind_names(KindSet kinds);
 bool parse_kinds(std::string_view list, KindSet& kinds);  // comma-separated names; "default" means kDefaultKinds
 bool parse_api_filter(std::string_view text, ApiFilter& filter);
 
-// Kinds of API calls by what they do for the program, in the order of the bits of a CallGroups.
+// Kinds of API calls by their effect, in the order of the bits of a CallGroups.
 enum class CallGroup : std::uint32_t { sync, alloc, copy, launch, count };
 
 using CallGroups = std::uint32_t;
@@ -60,7 +60,7 @@ bool submits_work(std::string_view name);
 // Whether ApiFilter::launch keeps the function that CUPTI calls `name`, e.g. "cudaLaunchKernel_v7000".
 bool keeps_api_call(std::string_view name);
 
-// The API calls that a recording keeps: those of a filter, and those of the groups.
+// The API calls that a recording keeps: the calls of a filter, and the calls of the groups.
 struct KeptCalls {
   ApiFilter filter = ApiFilter::none;
   CallGroups groups = 0;
@@ -102,9 +102,9 @@ class Enabler final : public CallbackHandler {
   // Stops waiting for a context, and waits for a thread that is inside on_callback().
   void settle();
   void disable();
-  // A recording of windows: enables only what later calls of resume() need. Returns the kinds to enable.
+  // A recording of windows: enables only the calls that a later resume() needs. Returns the kinds to enable.
   KindSet hold(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool graph_nodes, bool before_cuda);
-  // One thread: enables the kinds of a recording of windows, and disables them again. resume() returns those that work.
+  // One thread: enables the kinds of a recording of windows, and disables them again. resume() returns the kinds that work.
   KindSet resume(bool before_cuda);
   void suspend();
   // After fork, in the child: makes no more CUPTI calls.

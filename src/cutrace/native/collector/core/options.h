@@ -35,16 +35,16 @@ struct Options {
   std::uint64_t buffer_size = 0;                       // bytes of an activity buffer, 0 for the default
   std::vector<std::string> annotate;                   // names of the Python functions that get ranges
   std::string annotator;                               // the Python file that finds them; "": the caller runs it
-  CallGroups stacks = 0;                               // calls whose Python stacks are recorded
+  CallGroups stacks = 0;                               // calls that get Python stacks
   bool stacks_later = false;                           // cutrace_stacks() selects these calls during the recording
   std::uint32_t stacks_every = 1;                      // the stack of one launch in this many
   std::uint64_t stacks_min_ns = 0;                     // stacks only of calls that take at least this long
-  std::string capture_range;                           // record windows: "profiler" or "nvtx:NAME"; "": everything
+  std::string capture_range;                           // record windows: "profiler" or "nvtx:NAME"; "": the whole program
   std::uint64_t capture_ranges = 0;                    // number of windows, 0 for all
   bool share = false;                                  // share CUPTI with other tools, if it can
   std::uint64_t device_buffers = 0;                    // limit on CUPTI's buffers of 3.2 MB on a GPU, 0: CUPTI's own limit
   std::uint32_t flush_ms = 100;                        // between flushes; a killed process loses about this much
-  std::uint32_t patience_ms = 20'000;                  // how long a caller waits for CUPTI or the disk
+  std::uint32_t patience_ms = 20'000;                  // longest wait of a caller for CUPTI or the disk
   bool synchronize = true;                             // wait for the GPU before the last flush
   std::optional<mode_t> file_mode;                     // mode of new files; the umask decides unless it is given
   bool code = false;                                   // the machine code of kernels: its hash, registers, sizes

@@ -52,7 +52,7 @@ class IndexStack {
     return kNone;
   }
 
-  // Takes everything and calls visit(index) for each, oldest first.
+  // Removes all indices and calls visit(index) for each, oldest first.
   template <typename Visit>
   void take_all(Visit&& visit) {
     std::uint64_t head = head_.load(std::memory_order_acquire);
@@ -92,8 +92,8 @@ class IndexStack {
 //
 //   handed out = with CUPTI + waiting + read + discarded
 //
-// At the end of a recording, unread buffers that CUPTI got before the end count as lost. This account alone decides whether CUPTI
-// can be finalised, and what the capture says about missing records.
+// At the end of a recording, unread buffers that CUPTI got before the end count as lost. Only this account decides whether CUPTI
+// can be finalised, and gives the numbers of missing records in the capture.
 class BufferPool {
  public:
   static constexpr std::size_t kDefaultBufferSize = std::size_t{256} << 10;

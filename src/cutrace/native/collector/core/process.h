@@ -1,4 +1,4 @@
-// The recording of this process. There is one at a time, however it was started.
+// The recording of this process. There is one at a time, for all ways to start it.
 #pragma once
 
 #include <exception>
@@ -36,8 +36,8 @@ int guarded(Body&& body) {
 std::shared_ptr<Recording> current();
 // Installs the handlers of fork and exit, once. start() does so too.
 void install_handlers();
-// Whether this process is a child whose creation called no handler of fork(), such as a child of clone(). The recording and the
-// standby then belong to its parent.
+// Whether this process was created without the handlers of fork(), such as by clone(). The recording and the standby then belong
+// to its parent.
 bool is_unknown_child();
 // The exit handler.
 void at_exit();

@@ -58,8 +58,8 @@ class Recording : public std::enable_shared_from_this<Recording> {
   Outcome synchronize(std::string& error);
   // Records the stacks of the calls of request_stacks(), on the flusher's thread.
   Outcome record_requested_stacks(std::string& error);
-  // Completes the file with all complete records, moves it to `path` and goes on in a new file. On failure `error` is a
-  // sentence, and the recording goes on.
+  // Completes the file with all complete records, moves it to `path` and continues in a new file. On failure `error` is a
+  // sentence, and the recording continues.
   Outcome cut(const std::string& path, std::string& error);
   // Writes the rows of a recording that keeps only its newest rows to `path`, as a capture.
   Outcome dump(const std::string& path, std::string& error);

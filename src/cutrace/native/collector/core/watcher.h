@@ -9,7 +9,7 @@
 
 namespace cutrace {
 
-// The base class ignores everything.
+// The base class ignores all reports.
 class Watcher {
  public:
   // A time longer than the error of the GPU's clock, and longer than a thread takes from a request for a buffer to the launch.

@@ -52,8 +52,8 @@ class Writer {
   void drain();
   // Writes all rows, and the periodic rows that are due.
   void write_out();
-  // Completes the file with all complete records, moves it to `path` and goes on in a new file. On failure `error` is a
-  // sentence, and the recording goes on.
+  // Completes the file with all complete records, moves it to `path` and continues in a new file. On failure `error` is a
+  // sentence, and the recording continues.
   Outcome cut(const std::string& path, std::string& error);
   // Stops reading buffers and counts the lost ones. finish() does so too.
   void count_lost();

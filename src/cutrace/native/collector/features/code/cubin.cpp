@@ -246,7 +246,7 @@ bool CubinReader::each_relocation(const Elf64_Shdr& section, Visit&& visit) {
   return true;
 }
 
-// Calls that the driver links, and functions whose address is taken.
+// Calls that the driver links, and functions with a taken address.
 bool CubinReader::read_calls() {
   for (const CodeSection& part : parts_) {
     if (!relocates(elf_.section(part.section))) continue;

@@ -15,14 +15,14 @@ namespace cutrace {
 
 struct CubinCode {
   std::string_view name;  // mangled; its bytes are in the file
-  // Of the machine code and constants of the function, and of all functions that it calls. Where the driver fills in an address
-  // when it loads the module, the name of what it refers to is hashed. Never 0.
+  // Of the machine code and constants of the function, and of all functions that it calls. The driver fills in addresses when it
+  // loads the module. In their place, the names of their targets are hashed. Never 0.
   std::uint64_t hash = 0;
   std::uint32_t index = 0;          // of its symbol, as CUPTI numbers functions of a module
   std::uint32_t size = 0;           // bytes of machine code, without other functions
   std::uint32_t registers = 0;      // of a thread
   std::uint32_t static_shared = 0;  // bytes of a block
-  std::uint32_t local = 0;          // bytes of a thread, with those of called functions
+  std::uint32_t local = 0;          // bytes of a thread, including called functions
 };
 
 struct Cubin {

@@ -1,7 +1,7 @@
 // The memory that the driver holds for allocation nodes of CUDA graphs, by device.
 //
-// A node allocates when its graph runs, and the driver keeps the memory for the next run. The driver can say how much it keeps. So
-// it is asked before and after the calls that may change this.
+// A node allocates when its graph runs, and the driver keeps the memory for the next run. The driver can report the size of this
+// memory. So the collector asks it before and after the calls that may change the size.
 #pragma once
 
 #include <array>

@@ -39,10 +39,10 @@ struct SeenPool {
 // The rows have no time and no correlation id yet. In a callback about a resource, only context_ends() may be called.
 class KnownPools {
  public:
-  // Forgets everything. From now on at most `limit` bytes are taken.
+  // Forgets all pools. From now on at most `limit` bytes are taken.
   void reset(std::size_t limit);
   std::size_t memory() const { return memory_.load(std::memory_order_relaxed); }
-  // The number of pools whose destruction has started.
+  // The number of pools with a started destruction.
   std::uint32_t ended() const { return ended_.load(); }
 
   // Returns the base address that identifies a pool in rows. It is the first base that was found, because a pool grows by

@@ -46,7 +46,7 @@ class LiveMemory {
   LiveMemory(const LiveMemory&) = delete;
   LiveMemory& operator=(const LiveMemory&) = delete;
 
-  // Forgets everything. From now on the table takes at most `limit` bytes.
+  // Removes all entries. From now on the table takes at most `limit` bytes.
   void reset(std::size_t limit);
   // Adds or replaces an entry. False when there is no room.
   bool add(const Live& entry);

@@ -115,7 +115,7 @@ class Released {
   std::size_t count_ = 0;
 };
 
-// The memory call that a thread is in. The driver makes no memory call of its own inside one that CUPTI reports.
+// The memory call that a thread is in. The driver makes no other memory call inside a memory call that CUPTI reports.
 struct CallInProgress {
   std::uint32_t recording = 0;
   std::uint32_t correlation = 0;
@@ -547,7 +547,7 @@ class MemoryFeature final : public Feature {
   // The start of the pool of this memory, if the driver reports it. The first memory from a new pool is at its start.
   static std::uint64_t base_of(std::uint64_t address, const PointerInfo& info) { return info.mapping != 0 ? info.mapping : address; }
 
-  // The base address of a pool, which stands for it in rows.
+  // The base address that identifies a pool in rows.
   std::uint64_t pool_base(const PoolUse& use, const CUpti_CallbackData& data) {
     const SeenPool seen = pools_.use(use);
     if (seen.unlisted) unlisted_.fetch_add(1);

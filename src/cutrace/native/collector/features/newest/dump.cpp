@@ -117,7 +117,7 @@ std::string Dump::write(std::string& error) {
   return name;
 }
 
-// A file without a name vanishes with the process, however the process ends. Not all file systems have these files.
+// A file without a name vanishes with the process, for all ways of ending. Some file systems lack such files.
 int Dump::create() {
   int fd = ::open(folder_of(path_).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kNewFile);
   if (fd < 0) {

@@ -23,9 +23,9 @@ namespace {
 // A file holds 1/kParts of the time or size to keep. So up to 1/kParts more time is kept, or up to 1/kParts of the size is
 // unused.
 constexpr std::uint64_t kParts = 8;
-// How long the end of a recording waits for dumps while the program goes on. Dumps on a fast disk are then complete.
+// The time that the end of a recording waits for dumps while the program continues. Dumps on a fast disk are then complete.
 constexpr std::uint64_t kShortWaitMs = 250;
-// How long an exit waits for the dumps of recordings that have ended.
+// The time that an exit waits for the dumps of ended recordings.
 std::atomic<std::uint32_t> patience_ms{0};
 
 std::string given_up(const std::string& path) {

@@ -65,7 +65,7 @@ class NvtxDecoder {
   struct Thread {
     Stacks stacks;
     std::uint32_t lost_events = 0;  // at the last graph node
-    // What open_ranges() returns until a range starts or ends.
+    // The result of open_ranges() until a range starts or ends.
     std::optional<std::string> ranges;
     std::uint64_t ranges_of = 0;  // the value of changes_ at that time
   };

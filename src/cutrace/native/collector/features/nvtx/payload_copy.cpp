@@ -54,7 +54,7 @@ PayloadCopy::PayloadCopy(std::uint16_t domain, PayloadParts parts) {
     if (given.payload == nullptr) continue;  // still counts, so that the next payloads keep their numbers
     part.size = given.size != ~std::size_t{0} ? given.size : unsized(part.id, part.type, part.data);
     if (part.size == 0 && given.size != 0) ++omitted_;
-    // Other payloads point into this one, and their pointed-to data are copied with them.
+    // Other payloads point into this one. The copies of those payloads include the data behind their pointers.
     if (part.id != NVTX_TYPE_PAYLOAD_SCHEMA_REFERENCED) part.kept = std::min(part.size, room);
     room -= aligned(part.kept, 8) < room ? aligned(part.kept, 8) : room;
     kept_ += aligned(part.kept, 8);

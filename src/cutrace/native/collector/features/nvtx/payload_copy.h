@@ -22,7 +22,7 @@ struct PayloadParts {
 struct PayloadHead {
   std::uint32_t size;   // bytes, this head included
   std::uint16_t parts;
-  std::uint16_t omitted;  // payloads whose size is unknown, or beyond kMostParts
+  std::uint16_t omitted;  // payloads of unknown size, or beyond kMostParts
 };
 struct PartHead {
   std::uint64_t id;         // of the schema, or a predefined type

@@ -43,7 +43,7 @@ class PcSampling final : public Feature {
   struct Taken {
     std::uint64_t start = 0, end = 0;
     std::map<std::tuple<const Instruction*, std::string_view, std::uint16_t>, Sum> sums;  // by instruction, reason, device
-    std::uint64_t lost = 0;       // samples dropped by the GPU, whose buffer was full
+    std::uint64_t lost = 0;       // samples dropped by the GPU, because its buffer was full
     std::uint64_t forgotten = 0;  // samples dropped by the collector for lack of room
     std::vector<std::string> notes;
   };

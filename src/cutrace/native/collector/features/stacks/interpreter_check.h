@@ -10,7 +10,7 @@
 namespace cutrace::python {
 
 enum class Trust : std::uint8_t {
-  unknown,   // nobody has asked for the check
+  unknown,   // the check was not requested
   asked,     // the main thread of Python will check when it runs Python code again
   trusted,
   refused

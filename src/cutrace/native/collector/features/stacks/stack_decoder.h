@@ -59,7 +59,7 @@ class StackDecoder final : public Decoder {
   Counts without_{};  // calls of this recording, by reason
   Counts noted_{};    // the part of `without_` that is in a note
   std::uint64_t calls_ = 0;      // with a stack
-  std::uint64_t truncated_ = 0;  // the part of `calls_` whose stacks are too deep
+  std::uint64_t truncated_ = 0;  // the part of `calls_` with too deep stacks
 };
 
 }  // namespace cutrace

@@ -35,7 +35,7 @@ enum class Captured : std::uint8_t {
   no_python,    // the thread runs no Python code
   closing,      // the interpreter ends
   nested,       // in a signal handler that interrupted a capture
-  unreadable,   // the frames are not as expected, or may be those of another interpreter
+  unreadable,   // the frames are not as expected, or may belong to another interpreter
   no_memory,    // memory is short for the tables of the thread
   sink_is_full,
   count

@@ -59,7 +59,7 @@ std::string start_time() {
 }
 
 // No fork() happens while this mutex is held. The child must not inherit an unknown descriptor, or a standby that only some of
-// the fork handlers have seen. Never destroyed, like everything that these handlers use.
+// the fork handlers have seen. Never destroyed, like all objects that these handlers use.
 std::mutex& no_fork = *new std::mutex;
 
 struct Connection {

@@ -125,7 +125,7 @@ class LatestWindow final : public RowFilter {
   CaptureWindow window_;  // under mutex_
   std::uint32_t seen_ = 0;  // writer thread only, like copy_
   CaptureWindow copy_;
-  std::uint64_t completed_ = 0;  // the number of the latest window whose file is complete; writer only
+  std::uint64_t completed_ = 0;  // the number of the latest window with a complete file; writer only
 };
 
 }  // namespace cutrace
