@@ -62,7 +62,7 @@ def write(training: Training, steps: int, path: Path) -> int:
 def main() -> None:
     parser = options.parser(__doc__)
     parser.add_argument("output", type=Path, help="a .json or .json.gz file")
-    parser.add_argument("--megabytes", type=float, default=0, help="size at least; a single step without it")
+    parser.add_argument("--megabytes", type=float, default=0, help="least size; by default a single step")
     chosen = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("no GPU: run this where PyTorch finds one")

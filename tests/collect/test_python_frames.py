@@ -82,7 +82,8 @@ def test_without_the_guard_dead_code_objects_give_wrong_names(runner: Runner) ->
 
 
 def test_the_check_waits_for_the_main_thread(runner: Runner) -> None:
-    """A thread requests the check. The main thread does it when it next runs Python code, and stacks start then."""
+    """A thread requests the check. The main thread does the check when it next runs Python code. Captures of stacks
+    start then."""
     assert runner.program(
         "threading.Thread(target=free.stacks_ask).start()\n"
         "while free.stacks_trust() != pystacks.TRUSTED: pass\n"

@@ -72,7 +72,7 @@ def launches_of_steps(trace: cutrace.Trace) -> tuple[list[int], list[str]]:
 
 
 def is_complete(trace: cutrace.Trace) -> bool:
-    """Whether only the other halves of ranges that were open at the start and at the end are missing."""
+    """Whether the capture lacks only parts of ranges that were open at its start or at its end."""
     quality = trace.quality
     cut = {loss.reason for loss in quality.losses} <= {"nvtx_unmatched_pop", "nvtx_open"}
     return cut and set(quality.unknown) <= {"nvtx_ranges"} and not quality.damage and not quality.incomplete

@@ -8,7 +8,7 @@ from pytest_cutrace import options
 
 
 def test_options_and_ini_values() -> None:
-    """A user can know all of the few options."""
+    """The options are few, so that a user can know all of them."""
     parser = pytest.Parser(_ispytest=True)
     options.add(parser)
     flags = {name.partition("=")[0] for option in parser.getgroup("cutrace").options for name in option.names()}

@@ -208,7 +208,7 @@ class NsysReading(Reading):
     def _leave(self, name: str) -> None:
         """Count the rows and durations of a table that is not imported."""
         if name in nsys_target.READ:
-            return  # other code accounts for it
+            return  # the code that reads the table accounts for it
         what, why = nsys_events.leftover(name)
         span = _span_columns(self.tables.names[name])
         if not span:

@@ -67,7 +67,7 @@ class KnownPools {
       if (const auto row = shrunk(pool)) write(*row);
     });
   }
-  // A context ends, and may end pools with it. So waits ask about a pool only after its next use.
+  // A context ends, and may end pools with it. So the collector asks about a pool at waits only after the next use of the pool.
   void context_ends() { contexts_ended_.fetch_add(1); }
 
   void before_fork() { mutex_.lock(); }

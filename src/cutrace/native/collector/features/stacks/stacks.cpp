@@ -301,7 +301,7 @@ class StacksFeature final : public Feature {
   std::atomic<std::uint32_t> recording_{0};  // the number of the rings' recording, 0 while no recording takes stacks
   std::atomic<bool> wanted_{false};
   SpinLock deaths_;                    // held for a moment
-  std::atomic<bool> watching_{false};  // deaths of code objects; changed under deaths_
+  std::atomic<bool> watching_{false};  // watches deaths of code objects; changed under deaths_
 };
 
 StacksFeature& instance() {
