@@ -41,8 +41,8 @@ PATTERN = "torch.nn.Module.__call__"
 
 class Kernel(NamedTuple):
     """A kernel of the measured steps. It has its name, the ranges around its creation (outside graphs, around its
-    launch), its time (ns), whether it is work of a graph node, and the ranges around its launch without the range of
-    the measurement."""
+    launch), its time (ns), a flag for work of graph nodes, and the ranges around its launch without the range of the
+    measurement."""
 
     name: str
     ranges: tuple[str, ...]

@@ -6,8 +6,8 @@
 
 Prints a JSON line for each case: its name, and the id and the exit status of its process. If the case failed, the line
 also has its last line of stderr. If the case ended normally, the line has its start and end (ns, CLOCK_BOOTTIME), the
-results of its calls, and what the driver reports for each pointer from a pool: its pool, its mapping, and the use of
-the pool. With records, the line also has CUPTI's records.
+results of its calls, and the driver's report on each pointer from a pool: its pool, its mapping, and the use of the
+pool. With records, the line also has CUPTI's records.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ def batch_reports() -> dict[str, BatchReport]:
 @dataclass(frozen=True)
 class FileOutcome:
     """The outcome of a file. ``state`` is ``done``, ``skipped`` (its parts were there), ``incomplete`` (records are
-    missing), ``duplicate`` (an earlier file has the same recording, so it is not counted), ``damaged`` (not all of it
-    could be read), ``failed`` (each worker that read it died) or ``unread`` (the batch ended before). ``notes`` are
+    missing), ``duplicate`` (an earlier file has the same recording, so it is not counted), ``damaged`` (a part could
+    not be read), ``failed`` (each worker that read it died) or ``unread`` (the batch ended before). ``notes`` are
     sentences, also for a complete file. ``retried`` is True if a worker died. ``lost`` counts missing records by
     meaning."""
 

@@ -46,9 +46,9 @@ class MetricUse:
 
 @dataclass(frozen=True)
 class Profiled:
-    """A launch with metrics. It has the kernel name, the time (ns) in the run without counters, the process, the device
-    as in ``devices``, the values by metric name, the row of ``launches`` (0 if unknown), and the state of the
-    caches."""
+    """A launch with metrics. It has the kernel name, the time (ns) in the run without counters, the process, and the
+    device as in ``devices``. It also has the values by metric name, the row of ``launches`` (0 if unknown), and the
+    state of the caches."""
 
     kernel: str
     time: int

@@ -4,7 +4,7 @@
 // limited depth. Lanes lays out the slices of each group, such as a thread: a slice goes to the first lane on which it nests.
 // This is lane 0, unless the slice partly overlaps an open one there. Lanes works on windows of time: rows are added in any
 // order, close() ends a window and lays out its rows, and take() returns all events of the oldest closed window in the order of
-// time, those of equal times by group. One thread may add rows and close windows while another one takes windows.
+// time. Events with equal times are ordered by group. One thread may add rows and close windows while another one takes windows.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 

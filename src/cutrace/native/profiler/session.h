@@ -9,7 +9,7 @@
 //   for each launch: its number among those of its kernel in this process, from 0; ""; the mangled name of the kernel
 //   or for each range: its number among those of its domain and name in this process, from 0; the domain; the name
 //
-// CUTRACE_PROFILE_PATIENCE_MS is how long launches wait for each other; see inject.cpp.
+// CUTRACE_PROFILE_PATIENCE_MS limits the time that launches wait for each other; see inject.cpp.
 //
 // Each process that runs planned launches or ranges writes <pid>.values into the folder. The file has lines of fields separated
 // by tabs. A line has a message after the field "error", or the fields that inject.cpp and range_counting.cpp describe.
