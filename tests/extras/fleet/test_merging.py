@@ -224,6 +224,17 @@ def test_a_file_of_several_processes_names_them_by_both(tmp_path):
         assert [p.name for p in trace.processes] == ["rank 0 run", "rank 0 load", "rank 1"]
 
 
+def test_a_merged_process_has_its_rank_once_in_a_timeline(tmp_path):
+    parts = []
+    for number in (0, 1):
+        environment = {"RANK": str(number)}
+        parts.append(rank(tmp_path / f"{number}.bin", number, up=SECOND, environment=environment))
+    merge(parts, tmp_path / "all.pftrace")
+    tracks = decode(tmp_path / "all.pftrace").tracks.values()
+    names = [track.process.process_name for track in tracks if track.HasField("process")]
+    assert names == ["rank 0", "rank 1"]
+
+
 # Outputs
 
 

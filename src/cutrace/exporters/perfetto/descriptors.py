@@ -296,14 +296,15 @@ def _without_id(name: str | None, thread: int) -> str | None:
 
 
 def shown_name(process: Process) -> str:
-    """The name of a process, with its rank if it is known: ``rank 3: train.py``."""
-    if process.rank is None:
+    """The name of a process, with its rank if it is known: ``rank 3: train.py``. Merged processes are named by rank."""
+    rank = f"rank {process.rank}"
+    if process.rank is None or f"{process.name} ".startswith(f"{rank} "):
         return process.name
     interpreter, _, script = process.name.partition(" ")
     name = process.name
     if script and interpreter.startswith("python"):
         name = script
-    return f"rank {process.rank}: {name}"
+    return f"{rank}: {name}"
 
 
 def counter(unit: str, *categories: str) -> dict[str, Any]:
