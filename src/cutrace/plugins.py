@@ -99,6 +99,16 @@ def of_extras(hook: str) -> tuple[Any, ...]:
     return tuple(added)
 
 
+#: Endings that no exporter has, each with what to write instead.
+_INSTEAD = {
+    ".html": "`cutrace view` writes a page",
+    ".nsys-rep": "only nsys writes it; .sqlite has the tables of its exports",
+    ".pprof": "let its name end with .pb.gz, for pprof",
+    ".prof": "let its name end with .pb.gz, for pprof",
+    ".svg": "write .folded, and make a picture of it with flamegraph.pl",
+}
+
+
 @cache
 def own_exporters() -> tuple[Exporter, ...]:
     """The exporters of the core and of the extras."""
@@ -140,7 +150,9 @@ def exporter(path: Path, name: str | None = None) -> Exporter:
         every = f"it can be {', '.join(names)}"
         hint = did_you_mean(name.lower(), names, every, most=2)
         raise CutraceError(f"there is no format {name!r}: {hint}")
-    hint = _similar_endings(path, known)
+    hint = _INSTEAD.get(path.suffix.lower(), "")
+    if not hint:
+        hint = _similar_endings(path, known)
     if not hint:
         examples = ", ".join(dict.fromkeys(e.suffixes[0] for e in known))
         hint = f"let its name end with one of {examples}"
