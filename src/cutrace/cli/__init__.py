@@ -23,7 +23,8 @@ from ..units import printable
 from .elsewhere import instead_of_option, instead_of_verb
 from .options import Group, shown
 
-#: The verbs of the core, each with its line in --help. A verb is the function of its name in the module of its name.
+#: The verbs of the core, each with its line in --help. A verb is the function with its name, in the module with its
+#: name.
 VERBS = {
     "record": "Run a command and record its GPU work.",
     "arm": "Run a command so that `cutrace attach` can record it at any time.",
@@ -41,7 +42,7 @@ VERBS = {
     "doctor": "Check whether this machine can record, and what to do if not.",
 }
 
-#: Verbs of earlier versions, each with a sentence on what replaces it.
+#: Verbs of earlier versions, each with a sentence on its replacement.
 MOVED = {
     "check": "The verb check is now a part of diff: cutrace diff GOLDEN.toml CAPTURE...",
     "demo": "The verb demo is gone: record a program of your own, or convert a capture of tests/data",
@@ -60,7 +61,8 @@ def _own_verbs() -> list[Verb]:
 
 
 def _all_verbs() -> list[Verb]:
-    """The verbs of the core, of the extras and of other packages. If several have one name, the first one counts."""
+    """The verbs of the core, of the extras and of other packages. If several verbs have the same name, the first one
+    counts."""
     by_name: dict[str, Verb] = {}
     for verb in (*_own_verbs(), *plugins.others("cutrace_verbs")):
         by_name.setdefault(verb.name, verb)
@@ -125,20 +127,21 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0, the status that a verb returns, or 2 with one sentence on stderr."""
-    # Output to a closed stdout is lost, which is an error.
+    # Output to a closed stdout is lost. This is an error.
     for name, mode in (("stdin", "r"), ("stdout", "r"), ("stderr", "w")):
         if getattr(sys, name) is None:  # Python sets a closed stream to None
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
-        # An exception lets half-written files be removed. A signal that the caller ignores (nohup) stays ignored.
+        # Signals raise an exception, so that half-written files are removed. A signal that the caller ignores (nohup)
+        # stays ignored.
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)
     status = status_of(arguments)
     try:
         sys.stderr.flush()
     except OSError:
-        # Python would try again at its exit, and change the status.
+        # Python would try again at its exit, and then change the status.
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
     sys.exit(status)
 
@@ -149,7 +152,7 @@ def _end(number: int, frame: object) -> NoReturn:
 
 def status_of(arguments: list[str] | None) -> int:
     """Run the command line. Returns the status that a verb returns, or 2 after one sentence on stderr."""
-    # click.echo() removes colours unless the output is a terminal; these remove them on a terminal too.
+    # click.echo() removes colours unless the output is a terminal. These variables remove them on a terminal, too.
     color = None
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         color = False
@@ -189,13 +192,13 @@ def status_of(arguments: list[str] | None) -> int:
 
 
 def _sentence(error: Exception) -> str:
-    """Return the message for an error. Raises the error again when it is a mistake in cutrace."""
+    """Return the message for an error. Raises the error again if it is a bug of cutrace."""
     from .output import unwritable_stdout
 
     text = str(error)
     if isinstance(error, CutraceError):
         return text
-    # The messages of a library that finds no memory while it is loaded.
+    # The messages of the loader of libraries when there is not enough memory.
     if (
         isinstance(error, MemoryError)
         or "failed to map segment" in text
@@ -217,7 +220,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _of_echo(error: OSError) -> bool:
-    """Whether click could not print something, such as the help of a verb."""
+    """Whether the error is from click's output, such as the help of a verb."""
     step = error.__traceback__
     while step is not None and step.tb_next is not None:
         step = step.tb_next

@@ -32,9 +32,8 @@ def arm(command: tuple[str, ...], **given: Any) -> None:
     variables = environment.injection(completed(Options.of(**given)), None)
     warn_of_others()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(
-            number, signal.SIG_DFL
-        )  # Python ignores them, and the command would inherit that
+        # Python ignores these signals, and the command would inherit this.
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execve(executable, command, {**os.environ, **variables})
     except OSError as error:

@@ -60,10 +60,10 @@ def attach(
     every: str | None,
     **given: Any,
 ) -> None:
-    """Record the CUDA and NVTX activity of process PID, which `cutrace arm` has started, until Ctrl-C or its end.
+    """Record the CUDA and NVTX activity of process PID until Ctrl-C or its end. `cutrace arm` must have started it.
 
-    The process goes on afterwards, and can be recorded again. Options that are not given have their values from
-    `cutrace arm`. The time of --for counts from the first recorded call that gives the GPU work.
+    The process goes on after the recording, and can be recorded again. The defaults of options are their values in
+    `cutrace arm`. The time of --for counts from the first recorded call that launches GPU work.
     """
     seconds = None
     if duration is not None:
@@ -105,7 +105,7 @@ class _Recorder:
         self._files = 0
 
     def repeat(self, output: Path, interval: float, begin: str) -> None:
-        """Record once in each interval, each time into a file of its own. Raises :class:`CutraceError` when the first
+        """Record once in each interval, each time into a new file. Raises :class:`CutraceError` when the first
         recording cannot start. When a later recording cannot start, prints the reason and goes on."""
         first = time.monotonic()
         try:
@@ -124,13 +124,13 @@ class _Recorder:
             click.echo(err=True)
 
     def record(self, output: Path, begin: str) -> None:
-        """Make one recording, and say what is in it."""
+        """Make one recording, and print its contents."""
         attachment = Attachment(self._pid, output, self._options)
         attachment.start()
-        # A dump is for recordings of the newest rows, which `cutrace arm` may have asked for.
+        # Only recordings of the newest rows have dumps. Their option may be one of `cutrace arm`.
         signal.signal(signal.SIGUSR2, lambda *_: _dump(attachment))
         try:
-            with signals_blocked({signal.SIGUSR2}):  # its handler prints, too
+            with signals_blocked({signal.SIGUSR2}):  # Its handler prints, too.
                 say(begin)
             if self._duration is None:
                 self.ended = attachment.wait()
@@ -139,14 +139,12 @@ class _Recorder:
             signal.signal(signal.SIGUSR2, signal.SIG_IGN)
             if self.ended:
                 say(f"process {self._pid} has ended")
-        except (
-            KeyboardInterrupt,
-            SystemExit,
-        ):  # Ctrl-C, SIGTERM, SIGHUP: the capture is written all the same
+        except (KeyboardInterrupt, SystemExit):
+            # The capture is written after Ctrl-C, SIGTERM and SIGHUP, too.
             signal.signal(signal.SIGUSR2, signal.SIG_IGN)
             self.ended = True
             click.echo(err=True)
-        # A signal that comes while the file is written, such as a second Ctrl-C, ends the loop after that file.
+        # A signal during the write, such as a second Ctrl-C, ends the loop after this file.
         with collected(HELD) as late:
             self._finish(attachment)
         if late:

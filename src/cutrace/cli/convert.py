@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "--capture/--no-capture",
     default=None,
-    help="Carry the capture in the file, so that it opens again as that capture; the default for .pftrace and .sqlite.",
+    help="Embed the capture in the file, so that it opens again as that capture; the default for .pftrace and .sqlite.",
 )
 @click.option(
     "--lenient",

@@ -52,7 +52,7 @@ _OF_RUNS = {
     default=["exact"],
     show_default=True,
     metavar="ASPECTS",
-    help="What ends with status 1: counts, bytes, launches, memory, time, code; exact (the first three), all, none.",
+    help="Differences that fail: counts, bytes, launches, memory, time, code; exact (the first three), all, none.",
 )
 @click.option(
     "--tolerance",
@@ -60,7 +60,7 @@ _OF_RUNS = {
     metavar="NAME=SHARE",
     help="Largest accepted difference of an aspect (time=10%), or of a metric of a golden file (kernels=5%).",
 )
-@click.option("--all", "everything", is_flag=True, help="Also show what is the same.")
+@click.option("--all", "everything", is_flag=True, help="Also show equal rows.")
 @options.clock
 @options.limit()
 @click.option(
@@ -72,7 +72,7 @@ _OF_RUNS = {
     "--gate",
     default=[options.GATE],
     show_default=True,
-    help="With a golden file: metrics and classes that fail, or none; with less, less of them fails too.",
+    help="With a golden file: metrics and classes that fail, or none; with the word less, decreases fail too.",
 )
 @options.ignore
 @click.option(
@@ -138,8 +138,7 @@ def _is_golden(path: Path) -> bool:
 
 
 def _are_goldens(before: Path, after: Sequence[Path]) -> bool:
-    """Whether two golden files or folders are compared. One of two folders may have no golden file: it has lost them
-    all."""
+    """Whether two golden files or folders are compared. One of two folders may have lost all its golden files."""
     if len(after) > 1:
         return False
     sides = (before, after[0])
@@ -149,7 +148,7 @@ def _are_goldens(before: Path, after: Sequence[Path]) -> bool:
 
 
 def _refuse(form: str, accepted: Collection[str], what: str) -> None:
-    """Refuse options that were given and are for another kind of comparison."""
+    """Refuse given options of another kind of comparison."""
     ctx = click.get_current_context()
     if form == "markdown":
         raise click.UsageError(f"--format markdown is not for {what}")

@@ -35,7 +35,7 @@ def doctor(form: str) -> int:
 
 def _print(checks: tuple[Check, ...], able: bool) -> None:
     column = max(len(check.name) for check in checks)
-    # Wrapped here: a terminal gets an indented column, a file whole lines.
+    # Wrap lines here: a terminal gets an indented column, a file gets whole lines.
     width = terminal_width() or sys.maxsize
     room = max(width - column - 11, 40)
     fold = textwrap.TextWrapper(room, break_long_words=False, break_on_hyphens=False)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _of_suite(part: str) -> str:
-    """A folder of the suite to which the working folder belongs, relative to it."""
+    """A folder of the suite of the working folder, relative to the working folder."""
     from ..golden.naming import suite_of
 
     here = Path.cwd()
@@ -78,7 +78,7 @@ def golden() -> None:
 @click.option(
     "--test",
     metavar="NODEID",
-    help="Id of the test; else the tests that the captures mark.",
+    help="Id of the test; else all tests that the captures mark.",
 )
 @options.names(
     "--gate",
@@ -131,7 +131,7 @@ def create(
         path = output or gold.golden_path(root, nodeid)
         file, name = gold.split(nodeid)
         old = gold.existing(path, file).tests.get(name)
-        # A capture holds no hardware counters: their golden values are kept.
+        # Golden values of hardware counters are kept, because a capture has none.
         counters = gold.counters_in(old or {})
         kept = replace(rules, ignore=(*rules.ignore, *counters))
         entry, notes = gold.merged(
@@ -236,7 +236,7 @@ def _pruned(result: StaleCheck, root: Path, yes: bool, form: str) -> bool:
     return True
 
 
-@golden.command(short_help="Apply the candidates that a run of the tests left.")
+@golden.command(short_help="Apply the candidates that a run of the tests wrote.")
 @click.argument("folder", metavar="DIR", type=options.FILE)
 @click.argument("select", metavar="[TEST]...", nargs=-1)
 @_golden_dir
@@ -253,10 +253,10 @@ def accept(
     dry_run: bool,
     form: str,
 ) -> None:
-    """Apply the candidates in DIR, such as .cutrace/proposed. Tests that failed or had no golden value left them.
+    """Apply the candidates in DIR, such as .cutrace/proposed. Tests that fail or have no golden value write candidates.
 
-    TEST is an id, the start of one (tests/test_a.py, tests/test_a.py::test_b) or a pattern. All candidates are checked
-    before the first golden file is written; a candidate older than the golden file is refused.
+    TEST is an id, the start of an id (tests/test_a.py, tests/test_a.py::test_b) or a pattern. All candidates are
+    checked before the first golden file is written. A candidate older than the golden file is refused.
     """
     from .. import golden as gold
 
@@ -283,8 +283,8 @@ def accept(
 
 
 def put_differences(before: Path, after: Path, form: str) -> int:
-    """Print what changed between two golden files or two folders of them. Returns the exit status: 1 if something
-    did."""
+    """Print the changes between two golden files or two folders of them. Returns the exit status: 1 if there are
+    changes."""
     from ..golden import differences
 
     changed = list(differences(before, after))
@@ -299,7 +299,7 @@ def put_differences(before: Path, after: Path, form: str) -> int:
 
 
 def _told(form: str, different: Sequence[Difference], sentence: str) -> None:
-    """Print what changed as JSON, or the last sentence for people."""
+    """Print the changes as JSON, or the last sentence for people."""
     if form == "text":
         click.echo(sentence)
         return

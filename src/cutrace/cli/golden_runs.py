@@ -187,7 +187,7 @@ def _print(name: str, comparison: Comparison, environment: str, runs: int) -> No
     click.secho(title, bold=True)
     for sentence in (*comparison.problems, *comparison.notes):
         click.echo(f"  {printable(sentence)}")
-    # Equal metrics are only counted; a difference gets a line even if it is not gated.
+    # Equal metrics are only counted. A difference gets a line even if it is not gated.
     different = [row for row in comparison.rows if row.verdict is not Verdict.SAME]
     for line, style in table_lines(different):
         click.echo(styled((f"  {line}", style)))

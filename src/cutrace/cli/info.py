@@ -145,7 +145,7 @@ _VERSIONS = (
 def _print(
     summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int
 ) -> None:
-    """Print the page for people. Outside a terminal, lines are not shortened."""
+    """Print the page for people. Lines are shortened on a terminal only."""
     title = f"{len(sources)} captures"
     if len(sources) == 1:
         title = options.shown(str(sources[0]))
@@ -270,7 +270,7 @@ def _samples(processes: Iterable[Process]) -> Iterator[Table]:
 
 
 def _when(trace: Trace) -> str:
-    """Return the start of the capture, by the wall clock of its machine."""
+    """Return the time of the start of the capture, by the wall clock of its machine."""
     clocks = trace.clocks
     if not len(clocks):
         return ""

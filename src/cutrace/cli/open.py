@@ -52,5 +52,5 @@ def open(source: Path, no_browser: bool, port: int, timeout: str, clock: Clock) 
 
 
 def _say(message: str) -> None:
-    # The link alone is for programs.
+    # Programs need the link without a sentence.
     click.echo(message) if message.startswith("https:") else say(message)

@@ -22,7 +22,7 @@ Decorator = Callable[[_Function], _Function]
 
 
 class _Named(click.Path):
-    """A file or folder by its name. The function that opens it checks that it exists and is usable."""
+    """The name of a file or folder. The function that opens it checks that it exists and is usable."""
 
     def convert(
         self,
@@ -92,7 +92,7 @@ URL_OR_SOURCE = _UrlOrSource(path_type=Path, readable=False)
 class Integer(click.IntRange):
     """An integer in a range."""
 
-    name = "integer"  # for the message about a word
+    name = "integer"  # click puts this name into the message about a word.
 
 
 COUNT = Integer(min=0)
@@ -124,7 +124,7 @@ class Group(click.Group):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            # The error for an option without its value names no command.
+            # click's error for an option without its value names no command.
             name = ctx.invoked_subcommand
             command = self.get_command(ctx, name or "")
             if error.ctx is None and command is not None:
@@ -161,13 +161,13 @@ def output(
     help: str, *, required: bool = True, default: str | None = None
 ) -> Decorator[Any]:
     """Return the option of the file to write."""
-    # A default of None would count as a default: the option would not be required.
+    # With a default, even None, the option would not be required.
     optional: dict[str, Any]
     if default is None:
         optional = {"required": required}
     else:
         optional = {"default": default, "show_default": True}
-    # Eager: the option of the format reads its value.
+    # It is eager, because the option of the format reads its value.
     return click.option(
         "-o", "--output", type=FILE, help=help, is_eager=True, **optional
     )
@@ -205,7 +205,7 @@ def form(choice: Sequence[str], *, by_ending: bool = False) -> Decorator[Any]:
 
 
 def names(flag: str, **declared: Any) -> Decorator[Any]:
-    """Return an option of names with commas between them. The names of all its uses count."""
+    """Return an option of names with commas between them. The names of all its uses are joined."""
 
     def joined(
         ctx: click.Context, param: click.Parameter, uses: Sequence[str]
@@ -239,7 +239,7 @@ variant = click.option(
 
 
 def limit(default: int | None = None) -> Decorator[Any]:
-    """Return the option of the number of rows to print. Without a default, it depends on the format."""
+    """Return the option of the number of rows to print. Without ``default``, the default depends on the format."""
     has_default = default is not None
     help = "Rows of a table; 0 for all."
     if not has_default:
@@ -255,8 +255,8 @@ def limit(default: int | None = None) -> Decorator[Any]:
 
 
 def recording(verb: str, declared: type[Options] | None = None) -> Decorator[Any]:
-    """Return the options of a recording that a verb has. Each is an argument of :meth:`Options.of`, None or () unless
-    it is given."""
+    """Return the options of a recording that a verb has. Each is an argument of :meth:`Options.of`; it is None or () if
+    it is not given."""
     from ..collect.options import Options
 
     rows = [
@@ -281,7 +281,7 @@ def _option_of_recording(row: Option, verb: str) -> Decorator[Any]:
             callback=lambda *given: row.switch if given[2] else None,
             help=help,
         )
-    # `cutrace attach` has no defaults of its own for the options of `cutrace arm`.
+    # `cutrace attach` uses the values of `cutrace arm` as defaults.
     if row.default and not (verb == "attach" and "arm" in row.verbs):
         help += f"  [default: {row.default}]"
     kind: click.ParamType[Any] | type = str

@@ -1,4 +1,4 @@
-"""Output of verbs: sentences on stderr, tables on stdout or in a file, which is complete or absent."""
+"""Output of verbs: sentences on stderr, and tables on stdout or in a file. A file is complete or absent."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _TEXT = ("chrome", "csv", "folded", "speedscope")
 
 
 def say(*sentences: str) -> None:
-    """Print sentences for the user on stderr, a line each."""
+    """Print sentences for the user on stderr, one on each line."""
     for sentence in sentences:
-        # A verb has its status even when stderr is full or closed.
+        # A full or closed stderr does not change the status of a verb.
         with suppress(OSError):
             click.echo(f"cutrace: {printable(sentence)}", err=True)
 
@@ -50,8 +50,8 @@ def say_written(output: Path, more: str = "") -> None:
 
 @contextmanager
 def target(output: Path, format: str | None, default: str) -> Iterator[Path]:
-    """Yield the path of the trace to write. For ``-`` it is a temporary file that is copied to stdout at the end, of
-    the named format, or of the ``default`` one."""
+    """Yield the path of the trace to write. For ``-`` it is a temporary file of the named format, or of the ``default``
+    format. It is copied to stdout at the end."""
     if output != STDOUT:
         yield output
         return
@@ -133,10 +133,10 @@ def put_tables(
     whole: bool = False,
     **about: object,
 ) -> None:
-    """Write tables in a format of :func:`cutrace.reports.tables.render`, which has the parameters. On stdout they fit
-    the terminal and have styles. ``limit`` None is 20 rows in formats for people. ``head`` are the first lines of
-    these, ``verdict`` is the last one. With ``whole``, an error while rows are made leaves stdout empty. JSON also has
-    the ``kind`` and what is ``about`` all tables."""
+    """Write tables in a format of :func:`cutrace.reports.tables.render`, with its parameters. On stdout they fit the
+    terminal and have styles. ``limit`` None means 20 rows in formats for people. In these formats, ``head`` are the
+    first lines and ``verdict`` is the last line. With ``whole``, an error in the rows leaves stdout empty. JSON also
+    has the ``kind``, and ``about`` with facts on all tables."""
     from ..reports.tables import no_style, render
 
     to_stdout = output in (None, STDOUT)
@@ -173,11 +173,11 @@ def put_tables(
 
 @contextmanager
 def _to_stdout() -> Iterator[None]:
-    """Ignore a closed stdout. Raise :class:`CutraceError` when it cannot be written otherwise."""
+    """Ignore a closed stdout. Raise :class:`CutraceError` for other errors of stdout."""
     try:
         yield
     except OSError as error:
-        if error.filename:  # a file that is read meanwhile
+        if error.filename:  # The error is from a file that is read at the same time.
             raise
         refused = unwritable_stdout(error)
         if not isinstance(error, BrokenPipeError):
@@ -185,7 +185,7 @@ def _to_stdout() -> Iterator[None]:
 
 
 def unwritable_stdout(error: OSError) -> CutraceError:
-    """Return the error for a stdout that cannot be written, and drop what it holds."""
+    """Return the error for a stdout that cannot be written, and drop its buffered output."""
     # Otherwise Python would report the error again when it closes stdout.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     reason = error.strerror or "it is closed"
@@ -195,7 +195,7 @@ def unwritable_stdout(error: OSError) -> CutraceError:
 
 
 def terminal_width() -> int | None:
-    """Return the width of the terminal on stdout, None without a terminal: then lines may have any length."""
+    """Return the width of the terminal on stdout. None without a terminal: lines may then have any length."""
     if sys.stdout.isatty():
         return shutil.get_terminal_size().columns
     return None

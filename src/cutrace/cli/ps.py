@@ -16,7 +16,7 @@ from .output import put, put_json, put_tables
 @click.command()
 @options.form(("text", "json"))
 def ps(form: str) -> None:
-    """List the processes of this user that `cutrace attach` can record, and what they do."""
+    """List the processes of this user that `cutrace attach` can record, and their state."""
     found = processes()
     if form == "json":
         return put_json("cutrace ps", processes=list(map(asdict, found)))

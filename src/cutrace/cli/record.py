@@ -34,7 +34,7 @@ KINDS_OF_ACTIVITY = f"Kinds: {', '.join(KINDS)}."
     epilog=KINDS_OF_ACTIVITY,
 )
 @options.output(
-    "Capture to write (.bin), or a trace in any format of `cutrace convert`. A .pftrace or .pftrace.gz carries the "
+    "Capture to write (.bin), or a trace in any format of `cutrace convert`. A .pftrace or .pftrace.gz embeds the "
     "capture; others have it beside them. In the name, %q{NAME} stands for an environment variable, %h for the host, "
     "%p for the process id, %i for the first free number.",
     default="run.bin",
@@ -50,7 +50,7 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
     output = output_name(output)
     check_name(output)
     warn_of_others()
-    # The status of the command is returned even when Ctrl-C was pressed twice.
+    # The status of the command is returned even if Ctrl-C was pressed twice.
     with collected(HELD):
         recording = record_command(command, output, chosen)
         _report(recording, output, chosen)
@@ -58,7 +58,7 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
 
 
 def _report(recording: Recording, output: Path, chosen: Options) -> None:
-    """Print what was recorded, or why nothing was."""
+    """Print a summary of the recording, or the reason why it is empty."""
     for pid in recording.running:
         say(f"process {pid} still runs: {output} has what it had written by now")
     if recording.output is None:
@@ -93,7 +93,7 @@ def check_name(output: Path) -> None:
 
 
 def warn_of_others() -> None:
-    """Name the other tools, and the recording around this one, that cutrace replaces for the command."""
+    """Warn of other tools, and of an outer recording, that cutrace replaces for the command."""
     if environment.recorded(os.environ):
         say(
             "this command is inside a recording by `cutrace record` or cutrace.arm(), which will lack its processes"
@@ -105,8 +105,8 @@ def warn_of_others() -> None:
 
 
 def summarize(recording: Recording) -> None:
-    """Print a line on each file of the recording, a line for each loss and note, and on a terminal the next
-    commands."""
+    """Print a line for each file of the recording, and a line for each loss and note. On a terminal, also print the
+    next commands."""
     for part in recording.windows or (recording,):
         _summarize_file(part)
 
@@ -123,7 +123,7 @@ def _summarize_file(recording: Recording) -> None:
                 counts.append(count_of(rows, noun))
         counts.append(format_size(size_of(recording.capture)))
         say(f"{recording.capture}: {', '.join(counts)}")
-        # Headers and a few rows suffice for these; `cutrace info` reads the whole capture.
+        # Headers and a few rows suffice for these lines. `cutrace info` reads the whole capture.
         for text in summed(trace.named_losses, trace.notes):
             say(f"not recorded: {text}")
         say(*trace.notes)
@@ -136,7 +136,7 @@ def _summarize_file(recording: Recording) -> None:
 
 
 def not_annotated(trace: Trace) -> Iterator[str]:
-    """Sentences on the names of ``--annotate`` that had a range in no process. No sentence when a process was
+    """Sentences on names of ``--annotate`` that matched no call in any process. There is no sentence if a process was
     killed."""
     names: dict[str, None] = {}
     annotated: list[Any] = []
@@ -146,9 +146,12 @@ def not_annotated(trace: Trace) -> Iterator[str]:
     for process in trace.processes:
         info = process.info
         given = info.get("options")
-        if not isinstance(given, dict) or not isinstance(given.get("annotate"), str):
+        if not isinstance(given, dict):
             continue
-        names.update(dict.fromkeys(given["annotate"].split(",")))
+        asked = given.get("annotate")
+        if not isinstance(asked, str):
+            continue
+        names.update(dict.fromkeys(asked.split(",")))
         found = info.get("annotated")
         if isinstance(found, list):
             any_annotated = True
@@ -165,7 +168,7 @@ def not_annotated(trace: Trace) -> Iterator[str]:
                 yield annotate.unused(name)
 
 
-#: The tables that are counted, with the nouns of their rows. Kernels are always counted, also 0.
+#: The tables whose rows are counted, with the nouns of the rows. The number of kernels is shown even if it is 0.
 _NOUNS = {
     "kernels": "kernel",
     "memcpys": "copy",

@@ -34,7 +34,7 @@ def report() -> None:
     "names",
     metavar="NAME",
     multiple=True,
-    help="Label of a job, once for each FILE in their order.",
+    help="Label of a job, once for each FILE, in the order of the files.",
 )
 @click.option(
     "--download",
@@ -69,8 +69,8 @@ def merge(
 ) -> None:
     """Join FILE..., the report.json of each job, in one report.
 
-    The same test is kept apart by environment and job. Jobs get the names given, or the label in the report, or the
-    name of the file or of its folder.
+    Results of a test in different environments and jobs stay separate. Jobs get the names given, or the label in the
+    report, or the name of the file or of its folder.
     """
     from ..outputs import check_output
     from ..reports import jobs, jsonfile
@@ -108,14 +108,14 @@ def merge(
 
 
 def _candidates(sources: Sequence[Path], output: Path) -> Iterator[str]:
-    """The folders of candidates beside the reports, as paths from the folder of ``output``."""
+    """The folders of candidates beside the reports, as paths relative to the folder of ``output``."""
     for source in sources:
         proposed = source.parent / "proposed"
         if proposed.is_dir():
             yield os.path.relpath(proposed, output.parent)
 
 
-@report.command(short_help="Show what changed from one report to another.")
+@report.command(short_help="Show the changes from one report to another.")
 @click.argument("before", metavar="BEFORE", type=options.FILE)
 @click.argument("after", metavar="AFTER", type=options.FILE)
 @options.form(["table", "markdown", "json"])
@@ -204,7 +204,8 @@ def _instant(one: SessionReport) -> float:
 def _read(
     sources: Sequence[Path], names: Sequence[str]
 ) -> list[tuple[str, SessionReport]]:
-    """Return each report with its label: the given name, the report's own, or the name of the file or its folder."""
+    """Return each report with its label: the given name, the label in the report, or the name of the file or its
+    folder."""
     from ..reports.jsonfile import read_report
 
     if names and len(names) != len(sources):
@@ -224,7 +225,7 @@ def _read(
     labels = [report.job for report in reports]
     if len(reports) == 1:
         return list(zip(labels, reports, strict=True))
-    # Jobs of a matrix have the same label, but each has its own folder.
+    # Jobs of a matrix have the same label, but different folders.
     for unlike in (_name, str):
         counts = Counter(labels)
         for number, path in enumerate(sources):

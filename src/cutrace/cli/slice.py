@@ -88,9 +88,9 @@ def slice(
 ) -> None:
     """Cut out of FILE, or of several as one, the rows that meet all conditions.
 
-    GPU work goes with its launch: a range or a test keeps the work launched in it, whenever that ran. Conditions on GPU
-    work keep the calls that launched it and the ranges around these. Without conditions everything is kept but
-    unreferenced strings. The documentation of cutrace has the rules, on the page Slicing.
+    GPU work belongs to its launch: a range or a test keeps the work launched in it, even if the work ran later.
+    Conditions on GPU work also keep the calls that launched it, and the ranges around these calls. Without conditions
+    everything is kept except unreferenced strings. The documentation of cutrace has the rules, on the page Slicing.
     """
     from ..exporters.base import Request
     from ..slicing import Conditions, cut

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..analysis.tables import Cell, Table
     from ..loading import Clock
 
-# Statements about the tables, whose rows are all shown unless --limit says otherwise.
+# Statements about the tables. All their rows are shown unless --limit is given.
 _LISTING = re.compile(r"\s*(show|describe|desc|summarize)\b", re.IGNORECASE)
 
 
@@ -47,7 +47,7 @@ def sql(
     from ..outputs import check_output
     from ..queries import answered, tables_of
 
-    if not sources:  # click would call QUERY the FILE that is missing
+    if not sources:  # click would report QUERY as the missing FILE.
         raise click.UsageError(
             "Name files and then a query: cutrace sql run.bin 'show tables'"
         )
@@ -97,7 +97,9 @@ def _unit(kind: Any) -> Any:
 
     if types.is_integer(kind):
         return ""
-    if types.is_floating(kind) or types.is_decimal(kind):
+    if types.is_floating(kind):
+        return "number"
+    if types.is_decimal(kind):
         return "number"
     return "text"
 

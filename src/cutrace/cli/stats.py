@@ -82,8 +82,8 @@ def stats(
 ) -> None:
     """Show the time of the kernels, API calls, copies, NVTX ranges and streams of FILE, or of several as one.
 
-    FILE is a capture, or a trace of another tool that cutrace reads. Without --report it says what took the time, and
-    shows the usual reports for which FILE has data. Tables fit a terminal; --format csv and json have all columns.
+    FILE is a capture, or a trace of another tool that cutrace reads. Without --report, a few lines tell what took the
+    time, and the usual reports with data in FILE follow. Tables fit a terminal; --format csv and json have all columns.
     """
     from .. import api
     from ..loading import opened
