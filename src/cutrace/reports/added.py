@@ -1,4 +1,4 @@
-"""Name the lines of Python from which added work came, by a run of the test with Python stacks."""
+"""Find the lines of Python that launched added work, by a run of the test with Python stacks."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ from .values import pair, title, unit_of
 #: Maximum of names of a metric, and of sites of a name.
 _NAMES = 6
 _SITES = 20
-#: Metrics of memory in use. Their sites are the sites of allocations, but their value is not the sum of these.
+#: Metrics of memory in use. Their sites are the sites of allocations, but their value is not the sum of the
+#: allocations.
 _IN_USE = ("peak_memory_bytes", "net_memory_bytes")
-#: Metrics with the names of another metric, which is shown if both rose.
+#: Metrics with the names of another metric. If both rose, the other one is shown.
 _SAME_WORK = {
     "memcpy_bytes": "memcpy_count",
     "memset_bytes": "memset_count",
@@ -41,8 +42,8 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 @dataclass(frozen=True)
 class Project:
-    """The code of the project: files below ``root`` that are not installed. The test is the lines ``first`` to ``last``
-    of ``test_file``. All paths, also in frames, are absolute and without symbolic links."""
+    """The code of the project: files below ``root`` that are not installed. The test has the lines ``first`` to
+    ``last`` of ``test_file``. All paths, also in frames, are absolute and without symbolic links."""
 
     root: Path
     test_file: str
@@ -50,8 +51,8 @@ class Project:
     last: int = 0
 
     def place_of(self, frames: Sequence[PythonFrame]) -> tuple[str, str]:
-        """``place`` and ``test`` of a :class:`.CallSite`, from a stack with its outermost frame first. The place is the
-        innermost frame in code of the project, or the innermost frame."""
+        """The ``place`` and ``test`` of a :class:`.CallSite`, from a stack with its outermost frame first. The place is
+        the innermost frame in code of the project, or else the innermost frame."""
         inner = frames[-1]
         for frame in frames[::-1]:
             if self._owns(frame.file):
@@ -66,7 +67,7 @@ class Project:
         return place, test
 
     def _test_line(self, frames: Sequence[PythonFrame]) -> str:
-        """The line of the body of the test, "" if it is not in the stack."""
+        """The line in the body of the test, "" if the stack has none."""
         outermost = ""
         for frame in frames:
             if frame.file != self.test_file:
@@ -114,8 +115,8 @@ def _library() -> str:
 
 @dataclass(frozen=True)
 class Increase:
-    """What rose in a failed row: ``name`` is a part of the ``metric``, "" for the whole metric. ``before`` and ``now``
-    are the golden and the present amount, and ``change`` describes them."""
+    """An increase in a failed row: ``name`` is a part of the ``metric``, "" for the whole metric. ``before`` and
+    ``now`` are the golden and the present amount, and ``change`` describes them."""
 
     metric: str
     region: str
@@ -126,8 +127,8 @@ class Increase:
 
 
 def increases_of(rows: Sequence[Row]) -> list[Increase]:
-    """What rose in failed rows of metrics with call sites. An increase in several rows is listed once."""
-    # The whole test comes before its regions, and golden values with their names before limits.
+    """The increases in failed rows of metrics with call sites. An increase in several rows is listed once."""
+    # The whole test comes before its regions. Rows with golden values come before limits, because they have names.
     ordered = sorted(rows, key=lambda row: (bool(row.region), row.rule == "limit"))
     metrics: set[str] = set()
     told: set[tuple[str, str, str]] = set()
@@ -185,7 +186,7 @@ class StackedRun:
     normalize: Callable[[str], str]
 
     def added(self, increase: Increase, project: Project) -> AddedWork | None:
-        """Where the work of an increase came from; None if this run did not do exactly the same work."""
+        """The sites of the work of an increase; None if this run did not do exactly the same work."""
         metric = increase.metric
         name = increase.name
         if self._amount(increase) != increase.now:

@@ -1,4 +1,4 @@
-"""Synchronising calls that a limit allows: calls below a Python frame at a place of ``allow``."""
+"""Synchronising calls that a limit allows: calls below a Python frame that matches ``allow``."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ WaitsByRegion = Mapping[str, Mapping[str, int]]
 def waits_that_count(
     trace: Trace, window: Window, budgets: Mapping[str, Budget], project: Project
 ) -> dict[str, dict[str, int]]:
-    """The synchronising calls of a window that count against limits with allowed places, by region and place. A call is
-    allowed if one frame of its stack is at an allowed place."""
+    """The synchronising calls of a window that count for limits with allowed places, by region and place. A call does
+    not count if a frame of its stack is at an allowed place."""
     waits = {}
     for region, budget in budgets.items():
         if budget.allowed:
@@ -64,7 +64,7 @@ def _by_place(
 
 
 def _names(frames: Sequence[PythonFrame], project: Project) -> Iterator[str]:
-    """What a pattern may match: line, function and qualified function of each frame."""
+    """The strings that a pattern may match: line, function and qualified function of each frame."""
     for frame in frames:
         file = project.shown(frame.file)
         yield f"{file}:{frame.line}"
@@ -73,8 +73,8 @@ def _names(frames: Sequence[PythonFrame], project: Project) -> Iterator[str]:
 
 
 def without_allowed(metrics: Metrics, waits: WaitsByRegion) -> Metrics | None:
-    """The metrics that limits judge: ``sync_calls`` has the calls that count, ``syncs`` has them by place. None if
-    limits judge the metrics as they are."""
+    """The metrics for limits with allowed places: ``sync_calls`` is the number of calls that count, ``syncs`` has them
+    by place. None if limits judge the metrics as they are."""
     if not waits:
         return None
     values = metrics.values
@@ -92,7 +92,7 @@ def without_allowed(metrics: Metrics, waits: WaitsByRegion) -> Metrics | None:
 
 
 class AllowedCalls(NamedTuple):
-    """The allowed calls in a case: notes, and the number of calls of all runs by list of places."""
+    """The allowed calls in a case: notes, and the number of calls in all runs by list of places."""
 
     notes: tuple[str, ...]
     by_list: dict[str, int]
@@ -127,7 +127,7 @@ def allowed_calls(
 
 
 def without_places(rows: Sequence[Row], budgets: Mapping[str, Budget]) -> list[Row]:
-    """The rows without the rows of limits with allowed places, which name the places of the calls that count."""
+    """Leave out the rows of limits with allowed places, because they name places of calls."""
     others = []
     for row in rows:
         budget = budgets.get(row.region)

@@ -1,4 +1,4 @@
-"""Failures by their cause: tests whose metrics differ in the same way have the same cause."""
+"""Failures by their cause. Tests have the same cause if their metrics differ in the same way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..units import count_of, printable
 from .model import Case, State
 from .text import Line, brief, changes, headline, metric_name, remedies
 
-#: The maximum of tests that a block names, and of blocks.
+#: The maximum of test names in a block, and the maximum of blocks.
 NAMED = 5
 _BLOCKS = 10
 
@@ -26,11 +26,10 @@ class Cause:
 
 
 def cause_of(case: Case) -> str:
-    """The cause of a test that drifted or lacks golden values, as a string that is equal for equal causes; "" for any
-    other test.
+    """The cause of a test that drifted or lacks golden values, "" for any other test. Equal causes are equal strings.
 
-    Rows that name parts, such as kernels, are equal if they name the same ones, whatever the totals are. If the whole
-    test differs, its regions do not count.
+    Rows with parts, such as kernels, are equal if they name the same parts. Totals do not count then. If the whole test
+    differs, its regions do not count.
     """
     if case.drifted:
         rows = case.failed_rows
@@ -67,7 +66,7 @@ def by_cause(cases: Iterable[Case]) -> list[Cause]:
 
 
 def _common_text(cause: str, cases: Sequence[Case]) -> str:
-    """The changes of these cases if they are equal, else what they have in common."""
+    """The changes of these cases if they are equal, else their common part."""
     texts = {headline(case) for case in cases}
     if len(texts) == 1:
         return texts.pop()
@@ -75,7 +74,7 @@ def _common_text(cause: str, cases: Sequence[Case]) -> str:
 
 
 def repeated_failure(case: Case, first: str) -> list[Line]:
-    """The line with which a test fails whose cause an earlier test, ``first``, has shown."""
+    """The failure message of a test with the same cause as an earlier test, ``first``."""
     return [(f"cutrace: {headline(case)}: same cause as {printable(first)}", "bad")]
 
 
@@ -86,7 +85,8 @@ def cause_lines(
     *,
     named: bool = True,
 ) -> Iterator[Line]:
-    """A block for each cause of several failures: the changes, the first tests, and the command that updates all.
+    """A block for each cause of several failures: the changes, the first tests, and the command that updates all of
+    them.
 
     ``argument`` returns the argument of pytest for the id of a test, and ``selection`` the quoted arguments that select
     exactly these ids. Without ``named``, the tests are left out.

@@ -1,4 +1,4 @@
-"""A few lines on what took the time of a trace, from its statistics."""
+"""A few lines on the use of time in a trace, from its statistics."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NARROWEST = 24
 def headline(
     tables: Sequence[Table], missing: Sequence[str], width: int | None = None
 ) -> list[str]:
-    """Lines on the GPU's busy share, the longest kernel, idle time, copies, and what is missing. ``tables`` are
-    statistics; a line whose statistic has no rows is left out. ``missing`` are sentences on losses. Lines
-    are wrapped at ``width`` columns, and the name of the kernel is shortened to one line."""
+    """Lines on the GPU's busy share, the kernel with the most time, idle time, copies, and missing data. ``tables`` are
+    statistics; a line is left out if its statistic has no rows. ``missing`` are sentences on losses. Lines are wrapped
+    at ``width`` columns, and the name of the kernel is shortened to one line."""
     rows = {table.name: list(_rows(table)) for table in tables}
     if not rows:
         return []

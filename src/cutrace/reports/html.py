@@ -1,7 +1,7 @@
 """A report as one self-contained HTML page: it needs no server, no network and no other script.
 
 The list of tests is HTML. The details of a test are JSON in the page, parsed and drawn only when the test is selected,
-so a page with hundreds of timelines opens quickly. Data from tests reach the page only through :func:`escaped` or
+so a page with hundreds of timelines opens quickly. Data from tests go into the page only through :func:`escaped` or
 :func:`data_script`, and the content security policy of the page allows no other script.
 """
 
@@ -46,7 +46,7 @@ _PARTS = 100
 _KEPT = 4000
 #: The library of charts.
 _UPLOT = "vendor/uplot/uPlot"
-#: The maximum of bytes of a compressed trace in the page, and of all traces.
+#: The maximum of bytes of a compressed trace in the page, and of all traces together.
 _TRACE = 256 << 10
 _TRACES = 4 << 20
 
@@ -99,8 +99,8 @@ def page(
     shared: Sequence[str] = (),
     **parts: str,
 ) -> str:
-    """The page of this name: the frame of all pages with the body of this page. It is filled with the style, the script
-    if there is one, a policy that allows only these two, and the other arguments. These are HTML except the ``title``.
+    """The page of this name: the frame of all pages with the body of this page. It gets the style, the script if there
+    is one, a policy that allows only these two, and the other arguments. Arguments are HTML, except the ``title``.
     ``folder`` has the style, script and body of this page. ``shared`` are scripts that this page uses, together with
     their styles: ``charts`` for :func:`figure`, ``tables`` for :func:`figures` and :func:`sortable`."""
     style = style_of_page(name, folder, shared)
@@ -129,7 +129,7 @@ def page(
 
 
 def section(title: str, content: str) -> str:
-    """A part of a document with a heading; nothing without content."""
+    """A part of a document with a heading; empty without content."""
     return content and f"<section><h2>{escaped(title)}</h2>\n{content}</section>"
 
 
@@ -144,9 +144,9 @@ def figure(identity: str, title: str, chart: Mapping[str, object] | None) -> str
 
 
 def figures(made: Table, most: int, more: str) -> str:
-    """A table that readers sort and filter. Its first ``most`` rows are HTML; the script of the page shows others.
-    Below it is ``more`` with the number of others. The column that names the row comes first. Without rows, the result
-    is empty."""
+    """A table that readers sort and filter. Its first ``most`` rows are HTML; the script of the page shows the other
+    rows. Below the table is ``more`` with the number of these rows. The column with the names of rows comes first.
+    Without rows, the result is empty."""
     rows = list(made.rows)
     if not rows:
         return ""
@@ -179,9 +179,8 @@ def figures(made: Table, most: int, more: str) -> str:
 def _name_column(
     columns: Sequence[Column], rows: Sequence[tuple[Cell, ...]]
 ) -> int | None:
-    """The index of the column that names a row. This is the first column if it has strings, else the last column of
-    strings that is shown on narrow terminals and has no empty cell, else the last column of strings. None without
-    strings."""
+    """The index of the column with the names of rows. It is the first column if it has strings. Otherwise it is the
+    last column of strings, if possible one without empty cells that narrow terminals show. None without strings."""
     named = [at for at, column in enumerate(columns) if column.is_text]
     if not named or named[0] == 0:
         return min(named, default=None)
@@ -197,7 +196,7 @@ def sortable(content: str) -> str:
 
 
 def _sortable(value: Cell) -> Cell:
-    """A cell as a JSON value, with seven digits. Infinite numbers become None."""
+    """A cell as a JSON value. Numbers have seven digits; infinite numbers become None."""
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
@@ -292,14 +291,14 @@ def _filters(report: SessionReport) -> Iterator[str]:
 
 
 def _filter(key: str, label: str, count: int, *, pressed: str = "false") -> str:
-    """A button that shows some of the tests; nothing for no tests, except for all."""
+    """A button that filters the tests. It is empty if no test fits, except for the button of all tests."""
     if key and not count:
         return ""
     return f'<button type=button data-filter="{key}" aria-pressed={pressed}>{label} <b>{count:,}</b></button>'
 
 
 def _entry(number: int, case: Case, *, several: bool) -> str:
-    """An entry of the list. ``several``: the report has several environments, so the entry names its own."""
+    """An entry of the list. With ``several`` environments in the report, the entry names its environment."""
     where = [case.job, case.file]
     if several:
         where.insert(0, case.environment)
@@ -400,12 +399,12 @@ def _case(case: Case, styles: dict[Style, int]) -> dict[str, Any]:
 def _trace(case: Case, folder: Path) -> str:
     """The trace of a test as the base64 of a gzip file. "" if the test has no trace, or one that is too large."""
     path = folder / case.artifacts.get("trace.pftrace", "")
-    # A report of another machine must not bring other files into the page.
+    # A report of another machine must not add files of this machine to the page.
     if path.suffix != ".pftrace":
         return ""
     try:
         content = path.read_bytes()
-    except (OSError, ValueError):  # a NUL in the name is a ValueError
+    except (OSError, ValueError):  # A NUL in the name raises ValueError.
         return ""
     packed = gzip.compress(content, mtime=0)
     if len(packed) > _TRACE:
@@ -452,8 +451,8 @@ def _tables(case: Case) -> Iterator[dict[str, Any]]:
 def _table_rows(
     case: Case, compared: Sequence[Row], values: Mapping[str, Value]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The metric and the row of each comparison, then of each value that was not compared. Parts are in the row of
-    their total."""
+    """The metric and the row of each comparison, then of each value without a comparison. Parts are in the row of their
+    total."""
     parts = _breakdowns(values)
     names = set()
     for row in compared:

@@ -25,7 +25,7 @@ TOTALS = {
     "peak_memory_bytes": "peak memory",
     "kernel_time_ns": "kernel time",
 }
-#: Ranks of states, larger is worse; other states have rank 1. A failed case is worse than all states.
+#: The ranks of states; larger is worse. Other states have rank 1. A failed case is worse than all states.
 _RANKS = {State.GATED: 0, State.UPDATED: 0, State.UNTRACED: 2}
 _FAILED_RANK = 3
 _CHANGES = columns_of(
@@ -42,7 +42,7 @@ _TABLES = {
 
 def merge(reports: Sequence[tuple[str, SessionReport]]) -> SessionReport:
     """Merge the reports of several jobs, given with their labels. Cases that already have a label keep it. A single
-    report stays as it is, with its label."""
+    report gets its label and does not change otherwise."""
     if len(reports) == 1:
         label, report = reports[0]
         return replace(report, job=label)
@@ -158,7 +158,7 @@ def compare(before: SessionReport, after: SessionReport) -> list[CaseChange]:
 
 
 def failed(changes: Iterable[CaseChange], *, gone: bool = False) -> bool:
-    """Whether a comparison fails; with ``gone``, also because of a test that is gone."""
+    """Whether a comparison fails. With ``gone``, a test that is gone fails it too."""
     return any(change.failed or (gone and change.after is None) for change in changes)
 
 
@@ -262,7 +262,7 @@ def _paired(
 
 
 def _changed(old: Case | None, new: Case) -> CaseChange:
-    # A test that was not traced has no values; only the states are compared.
+    # A test that was not traced has no values, so only the states are compared.
     if old is None or not (old.values and new.values):
         return CaseChange(old, new)
     metrics: list[MetricChange] = []
@@ -300,7 +300,7 @@ def _comparable(case: Case, region: str) -> dict[str, Any]:
     values: Mapping[str, Value] = case.values
     if region:
         values = case.regions.get(region, {})
-    # A file may have anything.
+    # The file may have values of any type.
     types = (int, float, dict)
     known = {name: one for name, one in values.items() if isinstance(one, types)}
     totals = grouped(known)

@@ -18,7 +18,7 @@ __all__ = ["case_text", "read_case", "read_report", "rendered", "report_text", "
 
 
 def report_text(report: SessionReport) -> str:
-    """The JSON of a session, without timelines: they can be drawn again from the captures."""
+    """The JSON of a session. It has no timelines, because they can be drawn again from the captures."""
     return _text({"format": FORMAT, "kind": "cutrace report", **report.to_json()})
 
 
@@ -40,8 +40,8 @@ def read_case(path: Path) -> Case:
 
 
 def rendered(report: SessionReport, kind: str, folder: Path | None = None) -> str:
-    """The report as ``json``, ``markdown`` or ``html``. A page holds traces that it finds from ``folder``, its
-    own."""
+    """The report as ``json``, ``markdown`` or ``html``. A page holds traces. Their paths are relative to ``folder``,
+    the folder of the page."""
     from .html import html
     from .markdown import markdown
 

@@ -20,9 +20,10 @@ from .values import duration, pair, short, title
 #: The maximum size of a job summary on GitHub, and the smallest limit, in bytes.
 LIMIT = 1 << 20
 LEAST = 16 << 10
-#: Bytes for the line about sections that are left out.
+#: The bytes reserved for the line about left-out sections.
 _REST = 100
-#: Maxima of causes or tests with a table, failed tests that are named, reasons, test names of a reason, and kernels.
+#: The maxima of causes or tests with a table, of names of failed tests, of reasons, of test names of a reason, and of
+#: kernels.
 _TESTS = 50
 _FAILED_NAMES = 2000
 _REASONS = 20
@@ -31,17 +32,16 @@ _KERNELS = 10
 #: Maximum number of characters in a cell.
 _CELL = 400
 _END_OF_DETAILS = ("</details>", "")
-# Inside a word, "_" is no markup.
+# "_" inside a word is no markup.
 _SYNTAX = re.compile(r"[\\`*{}\[\]<>#!|~&$:@]|(?<![^\W_])_|_(?![^\W_])|^[^\w(]")
 
 
 @dataclass(frozen=True)
 class Download:
-    """How a reader of a summary gets the files of its report.
+    """The download of the files of a report by a reader of its summary.
 
-    ``command`` downloads them into ``folder``, which then has the files of the folder of the summary. ``candidates``
-    are folders of candidates, as paths from there. ``page`` is the address of the HTML page. Each is "" if there is
-    none.
+    ``command`` downloads the files of the summary's folder into ``folder``. ``candidates`` are folders of candidates,
+    relative to ``folder``. ``page`` is the address of the HTML page. Each is empty if there is none.
     """
 
     command: str = ""
@@ -57,8 +57,8 @@ class Download:
 def markdown(
     report: SessionReport, download: Download | None = None, limit: int = LIMIT
 ) -> str:
-    """The summary of a session in GitHub's Markdown, at most ``limit`` bytes (16 KiB or more): sections that have no
-    room are left out.
+    """The summary of a session in GitHub's Markdown, at most ``limit`` bytes (16 KiB or more). Sections without room
+    are left out.
 
     With a ``download``, each failure has the command that opens its trace.
     """
@@ -128,7 +128,7 @@ def _sections(report: SessionReport, download: Download) -> Iterator[list[str]]:
 
 
 def text(plain: str, width: int = _CELL) -> str:
-    """Escape text for Markdown and table cells. CommonMark does not interpret characters that are written as
+    """Escape a string for Markdown and table cells. CommonMark does not interpret characters that are written as
     entities."""
     return _SYNTAX.sub(lambda match: f"&#{ord(match[0])};", short(plain, width))
 
@@ -217,7 +217,7 @@ def _failure(cause: Cause, names: int, download: Download) -> Iterator[str]:
 
 
 def _on(case: Case) -> str:
-    """Where a test ran: its GPU and its job."""
+    """The place of a test's run: its GPU and its job."""
     where = ""
     if case.device:
         where = f" on {text(case.device)}"
@@ -287,7 +287,7 @@ def _why(report: SessionReport, state: State) -> Iterator[str]:
     reasons = report.reasons(state)
     for reason, count in list(reasons.items())[:_REASONS]:
         line = f"- {count:,} x {text(reason)}"
-        # Names of tests help only if there are few.
+        # Names of tests are useful only if there are few.
         if count <= _NAMES:
             names = [_test(case) for case in cases if case.why == reason]
             line += f": {', '.join(names)}"
@@ -300,7 +300,7 @@ def _why(report: SessionReport, state: State) -> Iterator[str]:
 
 
 def _unequal_runs(cases: Iterable[Case]) -> Iterator[str]:
-    """Tests whose runs differ: the first one from the others, or all."""
+    """Tests with different runs: the first run differs from the others, or all differ."""
     lines = []
     for case in cases:
         said = "; ".join(remarks(case))
@@ -316,7 +316,7 @@ def _unequal_runs(cases: Iterable[Case]) -> Iterator[str]:
 
 
 def _test(case: Case) -> str:
-    """A test and where it ran."""
+    """A test and the place of its run."""
     return code(case.nodeid, 160) + _on(case)
 
 

@@ -35,7 +35,7 @@ STATES: dict[State, tuple[str, str]] = {
 BETTER = (Verdict.BETTER, Verdict.FAST)
 #: Verdicts on a value that differs from the golden one.
 DIFFERENT = (Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW, *BETTER)
-#: What verdicts say about machine code.
+#: The state of machine code, by verdict.
 _CODE_WORDS = {Verdict.SAME: "same", Verdict.CHANGED: "other"}
 
 
@@ -50,7 +50,7 @@ class Kernel:
     max_ns: int
 
 
-#: The kinds of slices of a timeline, which determine their colour. ``rest`` stands for omitted slices.
+#: The kinds of slices of a timeline. They determine the colour. ``rest`` stands for omitted slices.
 SLICE_KINDS = (
     "kernel",
     "copy",
@@ -80,7 +80,7 @@ class Lane:
 
     ``slices`` are (start, duration, style, depth, link), ascending by start. The start (from the start of the timeline)
     and the duration are in ns. The style is an index into :attr:`Timeline.styles`. The depth is the row in the lane.
-    The link is a number that a call shares with the work it launched, else 0.
+    The link is a common number of a call and the work that it launched, else 0.
     """
 
     title: str
@@ -101,10 +101,10 @@ class Timeline:
 
 @dataclass(frozen=True)
 class CallSite:
-    """A place in Python code from which work came: ``count`` times, with ``bytes`` in all.
+    """A place in Python code that launched work, ``count`` times, with ``bytes`` in all.
 
-    ``place`` is ``mylib/ops.py:42 in fused_add``, "" if no Python code made the call. ``test`` is the line of the test
-    that led there, "" if it is the same line or unknown.
+    ``place`` is a string such as ``mylib/ops.py:42 in fused_add``, "" if no Python code made the call. ``test`` is the
+    line of the test that led to the place, "" if it is the same line or unknown.
     """
 
     place: str
@@ -115,12 +115,11 @@ class CallSite:
 
 @dataclass(frozen=True)
 class AddedWork:
-    """Work of one name that exceeds the golden value of a failed metric, and the places from which all of this work
-    came.
+    """Work of one name that exceeds the golden value of a failed metric, and the places that launched the work of this
+    name.
 
-    ``change`` says what differs: ``+ cast_kernel`` is new, so all its sites are new. ``softmax_kernel 3 -> 5`` had
-    sites before, and it is unknown which one is new. ``name`` is "" for a metric without parts. ``others`` counts
-    further sites.
+    ``change`` is the difference. The work of ``+ cast_kernel`` is new, so all its sites are new. For ``softmax_kernel 3
+    -> 5`` it is unknown which site is new. ``name`` is "" for a metric without parts. ``others`` counts further sites.
     """
 
     metric: str
@@ -136,7 +135,7 @@ def _is_better(row: Row) -> bool:
 
 
 def _is_replaced(row: Row) -> bool:
-    """Whether an update writes the value of a row."""
+    """Whether an update replaces the value of a row."""
     written = row.gated or row.metric == CODE
     return row.verdict in DIFFERENT and written and row.rule != "limit"
 
@@ -154,10 +153,10 @@ class Case:
     are the paths of files (``run.bin``, ``trace.pftrace``, ``metrics.json``) relative to the folder of the report;
     ``golden`` is the path of the golden file. ``environment`` is the environment of the golden values
     (``sm_90-cuda13``); ``recorded_on`` has driver, CUDA version and clock; ``job`` is the label of the CI job in a
-    merged report. ``added`` has the lines of Python from which added work came. ``change`` has the new golden values.
-    ``change`` and ``timeline`` are not in report.json. ``first_did_more``: the first run did GPU work that the judged
-    runs did not. ``codes`` are the machine codes of its kernels (of :class:`.Metrics`), None if none were recorded.
-    ``allowed`` has the number of calls that each list of allowed places left out in all runs, by the list with commas.
+    merged report. ``added`` has the lines of Python that launched added work. ``change`` has the new golden values.
+    ``change`` and ``timeline`` are not in report.json. ``first_did_more`` says that the first run did GPU work that the
+    judged runs did not. ``codes`` are the machine codes of its kernels (of :class:`.Metrics`), None if none were
+    recorded. ``allowed`` has the number of allowed calls in all runs, by the list of allowed places, joined by commas.
 
     In an updated case only rows of limits fail, because the update wrote the values that differed.
     """
@@ -220,7 +219,7 @@ class Case:
 
     @property
     def bad(self) -> bool:
-        """Whether it drifted or the test failed for another reason."""
+        """Whether the case drifted, or the test failed for another reason."""
         return self.drifted or self.outcome in ("failed", "error")
 
     @property
@@ -240,7 +239,8 @@ class Case:
 
     @property
     def code(self) -> str:
-        """``same`` if each kernel ran the code of the golden file, ``other`` if one did not, else ``unknown``."""
+        """``same`` if each kernel ran the code of the golden file, ``other`` if a kernel ran other code, else
+        ``unknown``."""
         for row in self.rows:
             if row.metric == CODE:
                 return _CODE_WORDS.get(row.verdict, "unknown")
@@ -269,7 +269,7 @@ class Case:
 
     @property
     def why(self) -> str:
-        """The reason, or a default one."""
+        """The reason, or a default reason."""
         if self.reason:
             return self.reason
         if self.state is State.UNCONFIRMED:
@@ -309,7 +309,7 @@ class Case:
 class SessionReport:
     """A session: its cases in the order of execution, a header line, its start (ISO 8601), its duration (s), and the
     versions of software (``cutrace``, ``driver``, ``CUDA``, ...). ``commit`` is the id of the tested source, ``job``
-    the label of the CI job. ``account`` says what became of the golden values: ``16: 12 compared, 4 skipped``."""
+    the label of the CI job. ``account`` is the account of the golden values: ``16: 12 compared, 4 skipped``."""
 
     cases: tuple[Case, ...]
     header: str = ""
@@ -391,7 +391,7 @@ def _known(
 def _read_list(
     values: dict[str, Any], name: str, read: Callable[[Any], object]
 ) -> None:
-    """Replace the elements of a list by what they stand for. A missing list is empty."""
+    """Replace the elements of a list by the results of ``read``. A missing list is empty."""
     values[name] = tuple(map(read, values.get(name) or ()))
 
 

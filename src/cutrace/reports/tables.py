@@ -22,8 +22,8 @@ FORMATS = ("table", "csv", "json", "markdown")
 FORMAT = 1
 ABOUT = {"kind": "cutrace stats"}
 
-# Minimum width of the last column of strings, which is the name, and of other columns of strings; maximum width of any
-# column of strings if the width of the table is not limited.
+# The minimum width of the last column of strings (the name) and of other columns of strings, and the maximum width of a
+# column of strings in a table of unlimited width.
 _NAME = 40
 _TEXT = 16
 _WIDEST = 100
@@ -31,7 +31,7 @@ _SHORTEST = 16
 _GAP = 2
 _INDENT = "  "
 _MARKDOWN_CELL = 160
-# The rows that are written at a time.
+# The number of rows that are written at a time.
 _PIECE = 4096
 
 
@@ -73,7 +73,7 @@ def cell(value: Cell, column: Column) -> str:
     if column.unit == "change":
         return f"{'+' * (value > 0)}{duration(value)}"
     if column.unit == "moment":
-        return f"@{int(value)}"  # the syntax of --start
+        return f"@{int(value)}"  # The syntax of --start.
     if column.unit == "bytes":
         return size(value)
     if column.unit == "bytes/s":
@@ -100,7 +100,7 @@ def key(column: Column) -> str:
 def _first(
     rows: Iterable[tuple[Cell, ...]], limit: int
 ) -> tuple[list[tuple[Cell, ...]], bool | int]:
-    """The first ``limit`` rows (0: all), and the number of further rows (True if it is unknown)."""
+    """The first ``limit`` rows (0: all rows), and the number of further rows (True if it is unknown)."""
     if not limit:
         return list(rows), 0
     if isinstance(rows, Sequence):
@@ -119,7 +119,7 @@ def _more(left: bool | int) -> str:
 
 
 def no_style(table: Table, row: tuple[Cell, ...]) -> str:
-    """No style for rows, so that only titles and heads are styled."""
+    """No style for rows: only titles and heads have styles."""
     return ""
 
 
@@ -205,7 +205,7 @@ def _aligned(
 
 
 def _measure(table: list[_TextColumn]) -> None:
-    """Set the width that each column could use, and the least that it needs. The last column of strings is the name."""
+    """Set the full width of each column and its minimum. The last column of strings is the name."""
     name = None
     for column in table:
         column.full = max(map(len, column.words))
@@ -218,8 +218,8 @@ def _measure(table: list[_TextColumn]) -> None:
 
 
 def _fitting(table: list[_TextColumn], width: int) -> list[_TextColumn]:
-    """The columns that fit into a line. Spare columns are dropped. Columns with the same value in all rows are dropped
-    first, from the last one on."""
+    """The columns that fit into a line. Spare columns are dropped, from the last one on. Spare columns with the same
+    value in all rows are dropped before the others."""
     _measure(table)
     spare = [column for column in table if column.column.spare]
     spare.sort(key=lambda column: column.is_constant)
@@ -238,9 +238,9 @@ def _gaps(table: list[_TextColumn]) -> int:
 
 
 def _share_width(table: list[_TextColumn], width: int | None) -> None:
-    """Set the width of each column. Numbers get their full width. Columns of strings share the rest: first each gets
-    its minimum, then the name (the last column of strings) up to its full width, then the others. If the minimum does
-    not fit, the name is shortened first."""
+    """Set the width of each column. Numbers get their full width. Columns of strings share the rest: each gets its
+    minimum, then the name (the last column of strings) grows to its full width, then the others grow. If the minimum
+    does not fit, the name is shortened first."""
     _measure(table)
     for column in table:
         column.width = column.full
@@ -256,7 +256,7 @@ def _share_width(table: list[_TextColumn], width: int | None) -> None:
         if not column.is_text:
             left -= column.full
 
-    # The least width of the other columns of strings, or their share of the width that is left.
+    # The minimum width of the other columns of strings, or their share of the remaining width.
     needed = sum(column.least for column in others)
     scarce = min(1.0, max(left - _SHORTEST, 0) / max(needed, 1))
     for column in others:
@@ -281,8 +281,8 @@ def _share_width(table: list[_TextColumn], width: int | None) -> None:
 
 
 def _csv(tables: Sequence[Table], limit: int) -> Iterator[str]:
-    """CSV with plain numbers. Lines end with a line feed, as shells expect. Each of several tables follows its name and
-    precedes an empty line."""
+    """CSV with plain numbers. Lines end with a line feed, as shells expect. Of several tables, each has its name before
+    it and an empty line after it."""
     for table in tables:
         if len(tables) > 1:
             yield f"# {table.name}\n"
@@ -338,7 +338,7 @@ def _opened(values: Mapping[str, object], key: str) -> str:
 
 
 def _pieces(rows: Iterable[tuple[Cell, ...]]) -> Iterator[list[tuple[Cell, ...]]]:
-    """Batches of some thousand rows, because listings may be long."""
+    """The rows in batches of some thousands, because listings may be long."""
     source = iter(rows)
     piece = list(islice(source, _PIECE))
     while piece:
@@ -347,7 +347,7 @@ def _pieces(rows: Iterable[tuple[Cell, ...]]) -> Iterator[list[tuple[Cell, ...]]
 
 
 def _number(value: Cell) -> Cell:
-    """A cell as a JSON value: infinite numbers become None, others are rounded to 6 digits."""
+    """A cell as a JSON value. Infinite numbers become None; other numbers are rounded to 6 digits."""
     if isinstance(value, float):
         if math.isfinite(value):
             return round(value, 6)

@@ -29,7 +29,7 @@ from .model import (
 )
 from .values import listed, pair, short, title, unit_of, value_text
 
-#: A string without line breaks, and one of "", "bad", "good", "warn", "dim", "bold".
+#: A string without line breaks, and its style: "", "bad", "good", "warn", "dim" or "bold".
 Line = tuple[str, str]
 #: A fact of the footer: its label, its string and its style.
 Fact = tuple[str, str, str]
@@ -63,7 +63,7 @@ _SITES = 3
 _NAMED = 3
 #: Maximum length of a detail in a list of changes.
 _DETAIL = 80
-#: The time that failures always show.
+#: The metric of time that failures always show.
 _ALWAYS = "kernel_time_ns"
 #: Verdicts that fail a gated row, unless its rule says otherwise.
 _FAILING = (Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW)
@@ -108,7 +108,7 @@ def failure_lines(case: Case, arguments: str = "") -> list[Line]:
 
 
 def added_lines(case: Case) -> list[str]:
-    """What was added, with the lines of Python from which it came: ``+ cast   ops.py:42 in f  <- test_ops.py:17``."""
+    """The added work, with the lines of Python that launched it: ``+ cast ops.py:42 in f <- test_ops.py:17``."""
     labels = [short(names_shortened(work.change), NAME_WIDTH) for work in case.added]
     width = max(map(len, labels), default=0)
     lines = []
@@ -138,7 +138,7 @@ def _sites(work: AddedWork) -> Iterator[str]:
 
 
 def headline(case: Case) -> str:
-    """What differs in a failed test, or why it has no golden values."""
+    """The differences of a failed test, or the reason why it has no golden values."""
     first = changes(case.failed_rows)
     if case.problems:
         first.insert(0, f"not verified: {names_shortened(case.problems[0])}")
@@ -164,7 +164,7 @@ def _change(row: Row) -> str:
     name = metric_name(row)
     detail = short(brief(row.detail), _DETAIL)
     if row.metric == CODE and detail:
-        return detail  # the numbers of kernels do not help
+        return detail  # The numbers of kernels are not useful.
     if row.rule == "limit":
         limit = f"limit {golden}"
         names = detail.removeprefix("over the limit").removeprefix(", ")
@@ -178,7 +178,7 @@ def _change(row: Row) -> str:
 
 
 def brief(detail: str) -> str:
-    """The detail of a row without what its values imply: ``+ fill x1 (new)`` is ``+ fill``."""
+    """The detail of a row, without parts that follow from its values: ``+ fill x1 (new)`` becomes ``+ fill``."""
     return re.sub(r"( x1)? \((new|gone)\)", "", names_shortened(detail))
 
 
@@ -188,7 +188,7 @@ def metric_name(row: Row) -> str:
 
 
 def notable(rows: Sequence[Row]) -> list[Row]:
-    """The rows to show: all that fail or differ, and always the kernel time."""
+    """The rows to show: rows that fail or differ, and the kernel time."""
     return without_repeats(list(filter(_is_notable, rows)))
 
 
@@ -269,7 +269,7 @@ def remark(row: Row) -> str:
 
 
 def comment(row: Row) -> str:
-    """The detail of a row, and whether it is not gated or does not fail."""
+    """The detail of a row, and a word if the row is not gated or does not fail."""
     texts = []
     if row.detail:
         texts.append(names_shortened(row.detail))
@@ -308,7 +308,7 @@ def footer_lines(
     for label, text, style in facts:
         shown = label
         if label == before:
-            shown = ""  # facts that follow each other share a label
+            shown = ""  # Adjacent facts share a label.
         wrapped = _wrapped(f"  {shown:<{label_width}}  ", text, width)
         lines += [(line, style) for line in wrapped]
         before = label
@@ -329,7 +329,7 @@ def short_footer_lines(report: SessionReport, *, width: int) -> list[Line]:
 
 
 def _joined(label: str, facts: Sequence[str], width: int) -> str:
-    """A line with the first facts, as many as fit. The first fact is always in it."""
+    """A line with as many facts as fit. The first fact is always in it."""
     line = f"  {label}: {facts[0]}"
     for number, fact in enumerate(facts[1:], 1):
         others = len(facts) - number
@@ -340,8 +340,8 @@ def _joined(label: str, facts: Sequence[str], width: int) -> str:
 
 
 def _wrapped(label: str, text: str, width: int) -> list[str]:
-    """A labelled string in lines of this width. Reasons start with a count; continuation lines are aligned with the
-    words after it."""
+    """A labelled string in lines of this width. Reasons start with a count, and continuation lines are aligned after
+    the count."""
     count = re.match(r" *[\d,]*  ", text)
     if count:
         label += count[0]
@@ -357,7 +357,7 @@ def summary(report: SessionReport) -> str:
     """The numbers of tests that were traced, gated, unverified, unconfirmed and not traced, and the GPUs."""
     traced = 0
     for case in report.cases:
-        # A traced test may be unverified, because a golden value for its GPU is missing.
+        # A traced test is also unverified if a golden value for its GPU is missing.
         unverified = case.state is State.UNVERIFIED and bool(case.values)
         traced += unverified or case.state in _TRACED
     counts = report.counts
@@ -413,13 +413,13 @@ def _facts(report: SessionReport, proposed: str = "") -> Iterator[Fact]:
         yield "no golden", f"{tests}: {listed(missing, _NAMED)}", "warn"
     yield from _updated(report)
     if proposed:
-        # A line of its own can be copied.
+        # The command has its own line, so that it can be copied.
         yield "candidates", proposed, ""
         yield "accept them", f"cutrace golden accept {shlex.quote(proposed)}", ""
 
 
 def _updates_from_one_run(report: SessionReport) -> int:
-    """The number of tests whose values this session wrote from one run: they are unconfirmed too."""
+    """The number of tests whose values this session wrote from one run. They are unconfirmed, too."""
     count = 0
     for case in report.cases:
         if case.state is State.UPDATED and case.change is not None:
@@ -471,7 +471,7 @@ def _changed(
     rows_of: Callable[[Case], Sequence[Row]],
     style: str,
 ) -> Iterator[Fact]:
-    """The first tests with what changed in each."""
+    """The first tests with the changes of each."""
     tests = []
     for case in cases[:_TESTS]:
         name = short(case.name, NAME_WIDTH)
@@ -480,7 +480,7 @@ def _changed(
     others = len(cases) - _TESTS
     if others > 0:
         tests.append(f"and {others:,} more")
-    # The first line has the number.
+    # The number is in the first line.
     number = f"{len(cases):,}"
     for test in tests:
         yield label, f"{number}  {test}", style
@@ -519,7 +519,8 @@ def _reasons(report: SessionReport, state: State, style: str) -> Iterator[Fact]:
 
 
 def remedies(cases: Iterable[Case], arguments: str) -> Iterator[str]:
-    """What to do if the changes of these tests are intended. ``arguments`` selects the tests, quoted for a shell."""
+    """The commands for the case that the changes of these tests are intended. ``arguments`` selects the tests, quoted
+    for a shell."""
     verdicts = set()
     limited: dict[str, None] = {}
     for case in cases:

@@ -1,7 +1,7 @@
 """The timeline of a test: API calls by thread, GPU work by stream, NVTX ranges and regions.
 
 A timeline has a limited number of slices, so that a page with hundreds of tests opens quickly. The longest slices are
-kept; one slice with their number replaces all others between two of them.
+kept. One slice with a number replaces all other slices between two of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FULL_NAME = 240
 @dataclass(frozen=True)
 class _LaneSlices:
     """The slices of one lane as arrays: start and end (ns from the start of the timeline), style, and launching API
-    call (-1: none). ``rank`` orders the lanes; ``share`` is the share of slices that lanes of this kind may use."""
+    call (-1: none). ``rank`` orders the lanes. ``share`` is the share of all slices for lanes of this kind."""
 
     title: str
     group: str
@@ -302,8 +302,8 @@ class _Maker:
             )
 
     def reduced(self, lane: _LaneSlices, keep: int) -> tuple[_LaneSlices, int]:
-        """The lane in the order of time with its ``keep`` longest slices and one slice for each run of others; and the
-        number of others."""
+        """The lane in the order of time, with its ``keep`` longest slices and one slice for each run of other slices;
+        and the number of other slices."""
         lane = lane.in_order()
         if len(lane) <= keep:
             return lane, 0
@@ -312,7 +312,7 @@ class _Maker:
         is_kept[longest[:keep]] = True
         kept = lane[is_kept]
         others = lane[~is_kept]
-        # The first of each run of others, and the number and the time of its slices.
+        # The first slice of each run, and the number and the time of its slices.
         kept_before = np.cumsum(is_kept)[~is_kept]
         runs = np.flatnonzero(np.diff(kept_before, prepend=-1))
         counts = np.diff(np.append(runs, len(others)))
@@ -329,7 +329,7 @@ class _Maker:
         return joined.in_order(), len(others)
 
     def _rest(self, count: int, time: int) -> int:
-        """The style of a slice that stands for others."""
+        """The style of a slice that replaces other slices."""
         name = count_of(count, "more slice")
         return self.style(name, f"left out; {duration(time)} in all", "rest")
 
@@ -437,7 +437,7 @@ def _dim3(row: np.void, what: str) -> str:
 
 
 def _each(keys: np.ndarray, number: Callable[..., int]) -> np.ndarray:
-    """The result of ``number`` for each key; it is called once for equal keys."""
+    """The result of ``number`` for each key. ``number`` is called once for equal keys."""
     unique, which = np.unique(keys, return_inverse=True)
     numbers = np.array(list(map(number, unique.tolist())), np.int64)
     return numbers[which.reshape(-1)]
@@ -457,8 +457,8 @@ def _groups(*columns: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]
 
 
 def _kept(lanes: list[_LaneSlices], limit: int) -> list[int]:
-    """The number of slices of each lane to keep. If not all fit, half of the limit is used, because runs of others need
-    the rest."""
+    """The number of slices to keep in each lane. If not all fit, half of the limit is used, because runs of other
+    slices need the other half."""
     sizes = list(map(len, lanes))
     if sum(sizes) <= limit:
         return sizes
@@ -469,7 +469,7 @@ def _kept(lanes: list[_LaneSlices], limit: int) -> list[int]:
     left = limit // 2
     for share, mine in sorted(by_share.items()):
         budget = int(left * share)
-        # Small lanes keep all slices, large ones share the rest.
+        # Small lanes keep all slices. Large lanes share the rest.
         mine.sort(key=sizes.__getitem__)
         waiting = len(mine)
         for at in mine:

@@ -1,4 +1,4 @@
-"""Trends over commits as one HTML page: totals of the suite, and a line for each test, changed ones first.
+"""Trends over commits as one HTML page: totals of the suite, and a line for each test. Changed tests come first.
 
 The page is self-contained, like the page of :mod:`.html`. The lines of tests are inline SVG; the script draws the
 totals and filters the list.
@@ -14,7 +14,7 @@ from .jobs import TOTALS, Key, keys, total
 from .model import Case, SessionReport
 from .values import change_text, short, unit_of, value_text
 
-#: The share by which a time must change to count as changed. Other metrics count if they change at all.
+#: The share by which a time must change to count as changed. Other metrics count with any change.
 _TIME_SHARE = 0.1
 #: The size of the line of a test.
 _SPARK_WIDTH = 100
@@ -83,7 +83,7 @@ def _test_rows(reports: Sequence[SessionReport]) -> list[tuple[int, str]]:
 
 
 def _series(cases: Sequence[Case | None]) -> dict[str, Series]:
-    """The values of a test for each metric; nothing if no report has one."""
+    """The values of a test for each metric. Empty if no report has a value."""
     series = {}
     any_known = False
     for name in TOTALS:
@@ -101,7 +101,7 @@ def _known(values: Sequence[int | None]) -> list[int]:
 
 
 def _where(key: Key, *, several: bool) -> list[str]:
-    """Where a test ran: its environment, if there are several, and its job."""
+    """The place of a test's run: its environment, if there are several, and its job."""
     _, environment, job = key
     where = []
     if several and environment:
@@ -112,7 +112,7 @@ def _where(key: Key, *, several: bool) -> list[str]:
 
 
 def _number(case: Case | None, name: str) -> int | None:
-    """The metric of a case, None where it has no whole number."""
+    """The metric of a case, None if it is no whole number."""
     if case is None:
         return None
     value = case.values.get(name)
@@ -131,7 +131,7 @@ def _commit(name: str, report: SessionReport) -> str:
 
 
 def _rank(series: dict[str, Series]) -> int:
-    """0 if a count or the memory of a test changed, 1 if only its time changed, else :data:`_UNCHANGED`."""
+    """The rank of a test: 0 if a count or its memory changed, 1 if only its time changed, else :data:`_UNCHANGED`."""
     rank = _UNCHANGED
     for name, values in series.items():
         known = _known(values)

@@ -11,12 +11,12 @@ from ..units import count_of, format_duration, format_size, printable
 
 #: The string for a missing value.
 NOTHING = "-"
-#: Numbers above this are written as powers of two, because Python may refuse to write all digits.
+#: Larger numbers are written as powers of two, because Python may refuse to write all digits.
 _HUGE = 10**18
 
 
 def unit_of(name: str) -> str:
-    """The unit of a metric. The unit of a counter of the project follows from the end of its name."""
+    """The unit of a metric. The end of the name of a project's counter determines its unit."""
     if name in METRICS:
         return METRICS[name].unit
     if is_full_name(name):
@@ -39,7 +39,7 @@ def title(name: str) -> str:
 
 def value_text(name: str, value: object, *, exact: bool = False) -> str:
     """A value of a metric as a string: the median of an interval, the sum of counts by name, ``1 or 2`` for
-    alternatives, ``0 to 3`` for a range, ``2 kernels`` for codes. ``exact``: with all digits."""
+    alternatives, ``0 to 3`` for a range, ``2 kernels`` for codes. With ``exact`` all digits are written."""
     if isinstance(value, Codes):
         return count_of(len(value.by_kernel), "kernel")
     if isinstance(value, Interval):
@@ -97,7 +97,7 @@ def _with_unit(digits: str, unit: str) -> str:
 
 
 def number_text(value: float) -> str:
-    """A number without unit: all digits of an integer, at least four of others."""
+    """A number without a unit: all digits of an integer, at least four digits of other numbers."""
     if isinstance(value, int):
         return f"{value:,}"
     # From here on four digits would be rounded up to 1e+04.
@@ -146,7 +146,7 @@ def _is_huge(value: float) -> bool:
 
 
 def short(text: str, width: int = 60) -> str:
-    """A long name on one line, shortened in the middle: its start and its end identify it."""
+    """A long name on one line, shortened in the middle, because its start and its end identify it."""
     text = printable(text)
     if len(text) <= width:
         return text
@@ -186,7 +186,7 @@ def _is_count(value: object) -> bool:
 
 
 def _total(parts: Mapping[object, object]) -> int | tuple[int, ...] | Span:
-    """The sum of counts by name; a range if more than one has alternatives."""
+    """The sum of counts by name; a range if several counts have alternatives."""
     fixed = 0
     several: list[tuple[int, ...]] = []
     for count in parts.values():
@@ -207,7 +207,7 @@ def _total(parts: Mapping[object, object]) -> int | tuple[int, ...] | Span:
 
 
 def _power(value: float, unit: str) -> str:
-    from fractions import Fraction  # most sessions need none
+    from fractions import Fraction  # Most sessions do not need it.
 
     size = abs(Fraction(value))
     exponent = (size.numerator // size.denominator).bit_length() - 1
