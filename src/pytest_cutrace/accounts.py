@@ -1,7 +1,7 @@
-"""The account of a session: what happened to the golden values that it should have compared.
+"""The account of a session: the outcome for each golden value that it should compare.
 
-With ``--cutrace=require`` each value that was not compared makes pytest exit with status 4, unless it has a reason that
-the user gave. Otherwise values without a test are notes in the footer.
+With ``--cutrace=require`` pytest exits with status 4 if a value was not compared, unless the user gave a reason for it.
+Otherwise values without a test are notes in the footer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .options import Settings, on_command_line
 
 #: Options that select tests by names or markers.
 _FILTERS = ("keyword", "markexpr")
-#: The maximum of test names in a sentence; the others are counted.
+#: The maximum of test names in a sentence. Other tests are counted.
 _LISTED = 3
 _STATES = {
     State.UNVERIFIED: "could not be verified",
@@ -40,11 +40,11 @@ _STATES = {
 
 
 class Fate(enum.Enum):
-    """What happened to a golden entry. The value is the word in the footer."""
+    """The outcome for a golden entry. The value is the word in the footer."""
 
     COMPARED = "compared"
     FAILED = "failed before"
-    #: The footer gives the reason with the state of the test.
+    #: The footer shows the reason together with the state of the test.
     UNVERIFIED = "not verified"
     SKIPPED = "skipped"
     MAY_SKIP = "skipped as allowed"
@@ -100,8 +100,8 @@ class CollectedTests(NamedTuple):
 
 @dataclass(frozen=True)
 class SessionAccount:
-    """The ids of the golden entries of this environment that the user selected, by their fate. A module that is gone
-    has one id, its path. ``damaged`` has an error for each golden file that cannot be read."""
+    """By fate, the ids of the golden entries of this environment that the user selected. A module that is gone has one
+    id, its path. ``damaged`` has an error for each golden file that cannot be read."""
 
     ids: Mapping[Fate, Sequence[str]]
     damaged: Sequence[str] = ()
@@ -146,8 +146,7 @@ class SessionAccount:
 def shortcomings(
     cases: Sequence[Case], settings: Settings, *, passed_all: bool
 ) -> Iterator[str]:
-    """The problems of the tests of a session that fail it with ``require``. ``passed_all``: pytest says that no test
-    failed."""
+    """The problems of tests that fail a session with ``require``. ``passed_all``: no test failed for pytest."""
     ran = [case for case in cases if case.outcome != "skipped"]
     if ran and not any(case.state in (State.GATED, State.UPDATED) for case in ran):
         yield "nothing was gated"
@@ -166,7 +165,7 @@ def shortcomings(
         yield f"{number} {problem}: {listed(tests, _LISTED)}"
     if settings.scope == "marked":
         return
-    # A test with a reason has no golden values for that reason.
+    # The reason of a test is the reason why it has no golden values.
     traced = [case for case in passed if case.state is State.TRACED]
     ungated = [case.nodeid for case in traced if not case.reason]
     if ungated:
@@ -177,8 +176,10 @@ def shortcomings(
 
 
 def _has_failed(case: Case) -> bool:
-    """Whether cutrace failed a test that was not expected to fail. A hook may hide that."""
-    if case.state is not State.GATED or case.outcome == "xfailed":
+    """Whether cutrace failed a test that was not expected to fail. A hook may hide the failure."""
+    if case.state is not State.GATED:
+        return False
+    if case.outcome == "xfailed":
         return False
     if case.problems:
         return True
@@ -186,8 +187,8 @@ def _has_failed(case: Case) -> bool:
 
 
 def folder_missing(cases: Sequence[Case], settings: Settings) -> bool:
-    """Whether the folder of golden files is missing although tests are compared with it. A suite that has only limits
-    needs no folder, except with ``require``."""
+    """Whether the folder of golden files is missing although tests need it. A suite with limits alone needs no folder,
+    except with ``require``."""
     if (
         settings.golden_root.is_dir()
         or settings.scope == "marked"
@@ -208,8 +209,8 @@ def account(
 ) -> SessionAccount:
     """The account of the golden entries that the session should have compared.
 
-    Only values of this session's environment count, because a test may exist only on other GPUs. If no test used a GPU,
-    no environment is known, and all values count.
+    Only values of this session's environment count, because other tests may exist only on other GPUs. If no test used a
+    GPU, no environment is known, and all values count.
     """
     ids: dict[Fate, list[str]] = {}
     if not settings.golden_root.is_dir():
@@ -278,19 +279,20 @@ class _Judge:
         for word in chosen.ignore or ():
             path = os.path.normpath(started / word)
             self._ignored.append(glob.escape(path))
-        #: The tests that addopts names with --deselect, by the starts of their ids.
+        #: The starts of the ids of tests that addopts deselects with --deselect.
         self._excluded = tuple(
             set(config.option.deselect or ()).difference(chosen.deselect or ())
         )
-        #: Whether only addopts selects by names or markers.
+        #: Whether tests are selected by names or markers in addopts only.
         self._filtered = _gives(config.option, _FILTERS) and not _gives(
             chosen, (*_FILTERS, "deselect")
         )
-        #: The files and folders of the command line with "", and its single tests with the rest of the id.
+        #: The files, folders and tests of the command line: the path, and the rest of the id ("" for files and
+        #: folders).
         self._words: list[tuple[Path, str]] = []
         for word in chosen.file_or_dir or ["."]:
             file, _, test = word.partition("::")
-            # Links are not resolved, because ids have their names.
+            # Links are not resolved, because ids contain the names of links.
             path = Path(os.path.normpath(started / file))
             if config.option.pyargs:
                 path = module_place(file) or path
@@ -373,7 +375,7 @@ def _gives(options: Any, names: Sequence[str]) -> bool:
 
 
 def _is_part(test: str, name: str) -> bool:
-    """Whether a test has this name, has it with parameters, or is in the class of this name."""
+    """Whether a test has this name (with or without parameters), or is in the class of this name."""
     if test == name:
         return True
     starts = (f"{name}::", f"{name}[")

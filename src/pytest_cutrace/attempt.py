@@ -1,4 +1,4 @@
-"""One attempt at a test: run its body, measure it, carry out the decision on it, and make its case."""
+"""One attempt at a test: run and measure its body, carry out the decision, and make its case."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from .capture import Captures, Run
 from .context import SessionContext, argument
 from .fixtures import RequestedRegion, Tracer, checked, requested_region
 
-#: The maximum of tests whose threads are named.
+#: The maximum of tests in notes on their threads.
 _NAMED_TESTS = 3
 _FILES = ("run.bin", "trace.pftrace", "metrics.json")
-#: The calls with Python stacks in the run that names lines.
+#: The calls with Python stacks in the run that finds lines.
 _WITH_STACKS = "sync,alloc,copy,launch"
-#: The calls with Python stacks in runs whose limits allow some of them.
+#: The calls with Python stacks in runs with limits that allow some calls.
 _WAITS = "sync"
 _OFF = "pytest --cutrace records this process; for a test that records itself: @pytest.mark.cutrace(off=True)"
 
@@ -78,11 +78,11 @@ class Attempt(Tracer):
         self.styled: list[Line] = []
         #: Whether the failure is shown only in the footer, in the block of its cause.
         self.summed_up = False
-        #: Whether a report of the call, or of a subtest, failed.
+        #: Whether the report of the call or of a subtest is a failure.
         self.failed = False
         #: Whether a part of the test, such as a subtest, was skipped.
         self.skipped = False
-        #: The cause of the failure of the comparison, and the lines of Python that it names.
+        #: The cause of the failure of the comparison, and the lines of Python that launched added work.
         self._cause = ""
         self.added: tuple[AddedWork, ...] = ()
         #: Whether the last further run passed, if there was one.
@@ -91,7 +91,7 @@ class Attempt(Tracer):
         self.duration_s = 0.0
         #: The comparisons by the identities of their runs.
         self._comparisons: dict[tuple[int, ...], golden.Comparison] = {}
-        #: Regions and values of fixtures that were set up before the body.
+        #: The regions and values of fixtures that were set up before the body.
         self._spanning: list[RequestedRegion] = []
         self._before: dict[str, Any] = {}
         #: The calls whose stacks the next run records, whether stacks are being recorded, and the reason if they are
@@ -145,7 +145,7 @@ class Attempt(Tracer):
             )
 
     def _expect(self, region: RequestedRegion, budget: golden.Budget) -> None:
-        """Expect the limits of a region, which all regions of its name share."""
+        """Expect the limits of a region. All regions of its name share them."""
         __tracebackhide__ = True
         known = self.expected.budgets
         if known.get(region.name, budget) != budget:
@@ -225,7 +225,7 @@ class Attempt(Tracer):
         return any(budget.allowed for budget in budgets)
 
     def _record_stacks(self, calls: str) -> None:
-        """Record the Python stacks of these calls from now on, "" for none."""
+        """Record the Python stacks of these calls from now on ("" for no calls)."""
         self._why_no_stacks = self.captures.recording.stacks(calls)
         self._has_stacks = bool(calls)
 
@@ -249,7 +249,7 @@ class Attempt(Tracer):
         runs: list[MeasuredRun | None] = [first]
         self._decide(runs)
         while self.decision.next is Next.AGAIN:
-            # It stays if a teardown ends the test.
+            # This decision stays if a teardown ends the test.
             self.decision = not_passed(self.expected, first, skipped=False)
             runs.append(self._again())
             self._decide(runs)
@@ -276,7 +276,7 @@ class Attempt(Tracer):
         environment: str,
         rules: golden.Rules,
     ) -> golden.Comparison:
-        # Each decision judges the runs from the first one on.
+        # Each decision judges all runs from the first run on.
         judged = tuple(map(id, runs))
         if judged not in self._comparisons:
             custom = self.item.ihook.pytest_cutrace_compare(
@@ -293,7 +293,7 @@ class Attempt(Tracer):
 
     def _again(self) -> MeasuredRun | None:
         """Run the test once more, with its function-scoped fixtures set up anew. Returns None and adds a note if it
-        cannot be run or does not pass. An error of a teardown is the test's own."""
+        cannot be run or does not pass. An error of a teardown is raised as an error of the test."""
         measured = self._measured_again()
         self._repeatable = measured is not None
         return measured
@@ -344,7 +344,7 @@ class Attempt(Tracer):
         return run.measured
 
     def _more(self, run: Run, trace: Any, window: Any) -> dict[str, Value]:
-        """The counters that hooks compute from the trace. It also finds the calls that are not allowed."""
+        """The counters that hooks compute from the trace. Also finds the calls that are not allowed."""
         run.waits = self._waits(trace, window)
         more: dict[str, Value] = {}
         for values in self.item.ihook.pytest_cutrace_metrics(
@@ -364,7 +364,7 @@ class Attempt(Tracer):
         return more
 
     def _waits(self, trace: Any, window: Any) -> dict[str, dict[str, int]]:
-        """The synchronising calls that limits with allowed places count, by region and place."""
+        """The synchronising calls that count for limits with allowed places, by region and place."""
         if not self._allows:
             return {}
         from cutrace.reports.allowed import waits_that_count
@@ -420,7 +420,7 @@ class Attempt(Tracer):
             )
 
     def _added(self, case: Case) -> tuple[AddedWork, ...]:
-        """The lines of Python from which the failing work came. Finds them by one more run, with Python stacks."""
+        """The lines of Python that launched the failing work. Finds them by another run, with Python stacks."""
         from cutrace.reports.added import StackedRun, increases_of
         from cutrace.reports.allowed import without_places
 
@@ -428,11 +428,11 @@ class Attempt(Tracer):
         increases = increases_of(rows)
         if not increases or case.problems or not self._repeatable:
             return ()
-        # The running recording takes the stacks, so that CUDA goes on as before.
+        # The running recording also records the stacks, so that CUDA does not change.
         self._calls_with_stacks = _WITH_STACKS
         try:
             again = self._again()
-        except ENDINGS as error:  # an error of a teardown, after a failure
+        except ENDINGS as error:  # The error is from a teardown after a failure.
             self._note(f"another run did not pass: {type(error).__name__}: {error}")
             again = None
         run = self.runs[-1]
@@ -469,7 +469,7 @@ class Attempt(Tracer):
                 reason = self.expected.skip_reason
             self.decision = replace(self.decision, reason=reason)
         elif not self.runs:
-            # The body may have requested limits meanwhile.
+            # The body may have requested limits.
             self.untraced(self.decision.reason)
         if self.skipped:
             self._skip_partly()
@@ -490,7 +490,7 @@ class Attempt(Tracer):
             self.notes.append(str(error))
             case = self._case()
         except Exception as error:
-            # A bug of the plugin must not end the session and must be reported.
+            # A bug of the plugin must not end the session, but must be reported.
             self.untraced(f"cutrace failed: {type(error).__name__}: {error}")
             case = self._case()
         self.captures.release(self.runs)
@@ -500,7 +500,7 @@ class Attempt(Tracer):
         return case
 
     def _skip_partly(self) -> None:
-        """Gate nothing of a test with a skipped subtest, because it would seem to do less work."""
+        """Gate nothing in a test with a skipped subtest, because the test would seem to do less work."""
         if self.outcome != "passed" or self.expected.may_skip:
             return
         if self.decision.state is State.GATED:
@@ -593,8 +593,8 @@ class Attempt(Tracer):
             return pictured(case, trace, run.window, normalize=self._stable_name)
 
     def _keep(self, cause: str) -> dict[str, str]:
-        """Write the files of the compared run to the folder of the test, unless enough tests of this cause have files.
-        Returns their paths relative to the session's folder."""
+        """Write the files of the compared run to the folder of the test, unless enough tests with this cause have
+        files. Returns the paths relative to the session's folder."""
         folder = self.context.folder(self.item)
         if folder.is_dir():
             for name in _FILES:

@@ -1,4 +1,4 @@
-"""Run a test again, as pytest would: set up its function-scoped fixtures anew, then run its body.
+"""Run a test again in the way of pytest: set up its function-scoped fixtures again, then run its body.
 
 Fixtures of wider scopes stay, as they do between two tests of a module.
 """
@@ -52,9 +52,9 @@ class Body:
         restart_time_limit(item)
         stash = item.stash._storage
         kept = dict(stash)
-        # Keep all nodes except the node of the test, because the next item needs them.
+        # Keep all nodes except the node of the test, because the next item needs the other nodes.
         item.session._setupstate.teardown_exact(item.parent)
-        # The teardown of pytest's fixtures deletes stash entries that its hooks made for the whole test.
+        # The teardown of pytest's own fixtures deletes stash entries that pytest's hooks made for the whole test.
         stash.update(kept)
 
     def set_up(self) -> None:
@@ -99,7 +99,7 @@ class Body:
         )
 
     def _renew_instance(self) -> None:
-        """Bind the method of a class to a new instance; items of unittest make one themselves."""
+        """Bind the method of a class to a new instance. Items of unittest make an instance themselves."""
         item = self._item
         method = item.obj
         if not inspect.ismethod(method) or inspect.isclass(method.__self__):
@@ -108,7 +108,7 @@ class Body:
             return
         instance = item.parent.newinstance()
         item.obj = types.MethodType(method.__func__, instance)
-        if "_instance" in vars(item):  # since pytest 8.2
+        if "_instance" in vars(item):  # Since pytest 8.2.
             item._instance = instance
 
 
@@ -121,7 +121,7 @@ def benchmarked(item: pytest.Item) -> bool:
 
 
 def unreported(item: pytest.Item) -> BaseException | None:
-    """The failure of a method of unittest.TestCase, which pytest stores for its report and does not raise."""
+    """The failure of a method of unittest.TestCase. pytest stores this failure for its report and does not raise it."""
     failures: Any = getattr(item, "_excinfo", None)
     if failures:
         error: BaseException = failures[0].value

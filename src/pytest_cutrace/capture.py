@@ -21,7 +21,7 @@ from .threads import LeftThreads
 if TYPE_CHECKING:
     from cutrace.trace import Trace
 
-#: The number of captures of earlier tests to keep: they have the launches of work that ran late.
+#: The number of captures of earlier tests to keep. They have the launches of work that ran late.
 _EARLIER = 8
 
 
@@ -81,7 +81,7 @@ class Run:
     normalize: Callable[[str], str] = str
     #: Open regions: name and start.
     open: list[tuple[str, int]] = field(default_factory=list)
-    #: The counts of hardware counters by region ("" is the whole window); the counts of the region that ended last; and
+    #: The counts of hardware counters by region ("" is the whole window), the counts of the region that ended last, and
     #: by region the counters that could not be read, with the reason.
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     latest: dict[str, int] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Run:
     #: The synchronising calls that limits with allowed places count, by region and place.
     waits: dict[str, dict[str, int]] = field(default_factory=dict)
     metrics: Metrics = field(default_factory=lambda: Metrics(dict(NOTHING)))
-    #: The run as decisions see it, None before it is measured.
+    #: The run for decisions, None before it is measured.
     measured: MeasuredRun | None = None
 
     @property
@@ -134,7 +134,7 @@ class Captures:
             self._counters.end()
 
     def begin(self, name: str, counters: Sequence[str] = ()) -> Run:
-        if self._counting:  # an earlier range was interrupted
+        if self._counting:  # An earlier range was interrupted.
             self._counting = False
             self.counters.end()
         run = Run(name, marked=self.recording.begin())
@@ -233,7 +233,7 @@ class Captures:
         """Measure a run that has ended. ``more`` computes further metrics from its trace."""
         run.metrics = self._measured(run, run.window, more)
         if run.metrics.without_launch and self._earlier:
-            # Work of an earlier test may run late; its launch is in the capture of that test.
+            # Work of an earlier test may run late. Its launch is in the capture of that test.
             run.metrics = self._measured(run, run.window, more, self._earlier)
         counts = {
             region: values
@@ -290,7 +290,7 @@ class Captures:
         more: Callable[[Trace, Window], Mapping[str, Value]] | None = None,
         earlier: Iterable[Path] = (),
     ) -> Metrics:
-        if not run.files:  # no process used CUDA
+        if not run.files:  # No process used CUDA.
             regions = {region.name: dict(NOTHING) for region in window.regions}
             return Metrics(dict(NOTHING), regions)
         with self.opened([*earlier, *run.files]) as trace:

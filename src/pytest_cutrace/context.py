@@ -1,4 +1,4 @@
-"""What a session knows about its tests: their ids, folders and environments."""
+"""The facts of a session about its tests: their ids, folders and environments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SessionContext:
         #: The environment of the last run with a known GPU.
         self._environment = ""
         self._variant = functools.cache(self._variant_of)
-        #: An id stays the same if its test removes the file.
+        #: Ids are kept, so that an id does not change if its test removes the file.
         self._outside = functools.cache(self._outside_file)
         self.relative = functools.cache(self._relative)
         #: The ids of the failed tests of each cause in this process, in the order of their failures.
@@ -53,7 +53,8 @@ class SessionContext:
 
     def nodeid(self, item: pytest.Item) -> str:
         """The id of a test, without the group that pytest-xdist appends. pytest shortens ids of files outside of the
-        rootdir until two are the same. These files are relative to one of :func:`id_folders` instead."""
+        rootdir, and different files can get the same id. The paths of these files are relative to one of
+        :func:`id_folders` instead."""
         nodeid = item.nodeid
         if self.worker and getattr(self.config.option, "loadgroup", False):
             nodeid = without_group(nodeid)
@@ -74,7 +75,7 @@ class SessionContext:
         return Path(os.path.relpath(path, root)).as_posix()
 
     def golden_id(self, item: pytest.Item) -> str:
-        """The id of a test in golden files, which all of its repetitions share."""
+        """The id of a test in golden files. All repetitions of the test share it."""
         return without_repetition(item, self.nodeid(item))
 
     def arguments(self, item: pytest.Item) -> str:
@@ -92,7 +93,7 @@ class SessionContext:
         return os.path.relpath(path, self.config.invocation_params.dir)
 
     def keeps(self, nodeid: str, cause: str, *, failed: bool) -> bool:
-        """Whether to keep the artifacts of a test. Of failed tests, only the first ones of a cause keep them."""
+        """Whether to keep the artifacts of a test. Only the first failed tests of a cause keep them."""
         if self.settings.keep != "failed" or not failed:
             return self.settings.keep == "all"
         if not cause:
@@ -149,7 +150,7 @@ def id_folders(config: pytest.Config) -> tuple[Path, ...]:
 
 
 def module_place(name: str) -> Path | None:
-    """The file or the folder of a module, which is not imported; None if Python does not find it."""
+    """The file or the folder of a module, without an import; None if Python does not find the module."""
     package, *rest = name.split(".")
     try:
         spec = importlib.util.find_spec(package)
@@ -166,7 +167,7 @@ def module_place(name: str) -> Path | None:
 
 
 def argument(nodeid: str, config: pytest.Config) -> str:
-    """The id of a test as an argument of pytest in the folder where it was started."""
+    """The id of a test as an argument of pytest, in the folder where pytest was started."""
     file, test = split(nodeid)
     root, _, *packages = id_folders(config)
     path = root / file
@@ -180,7 +181,7 @@ def argument(nodeid: str, config: pytest.Config) -> str:
 
 
 def quoted(arguments: Sequence[str], config: pytest.Config) -> str:
-    """Arguments of pytest, quoted for a shell, after the options that find their tests."""
+    """Arguments of pytest, quoted for a shell, after the options that pytest needs to find their tests."""
     words = [*finding_options(config), *arguments]
     return shlex.join(map(printable, words))
 

@@ -16,7 +16,7 @@ from cutrace.golden.decide import Expectation
 from .bodies import benchmarked
 from .options import MARKER, Settings
 
-#: The golden files that a session has read, or the errors, by path and test file.
+#: The golden files of a session, or the errors of reading them, by path and test file.
 GoldenFiles = dict[tuple[Path, str], golden.Module | CutraceError]
 
 
@@ -43,7 +43,7 @@ def expectation(
 
 
 def _golden_file(path: Path, file: str, files: GoldenFiles) -> golden.Module:
-    """The golden file of a test file, which is read once. Raises its error for each of its tests."""
+    """The golden file of a test file. It is read once. An error is raised for each of its tests."""
     if (path, file) not in files:
         try:
             files[path, file] = golden.existing(path, file)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RequestedRegion:
-    """A region as the test requests it. ``place`` is the file and line of the request."""
+    """A region that a test requests. ``place`` is the file and line of the request."""
 
     name: str
     counters: tuple[str, ...] = ()
@@ -44,8 +44,8 @@ class Tracer:
     def region(
         self, name: str, counters: str | Sequence[str] = (), **limits: Any
     ) -> AbstractContextManager[None]:
-        """A part of the test with its own metrics. Regions may be nested; regions of the same name are added. A region
-        that a fixture enters spans each run of the test's body.
+        """A part of the test with its own metrics. Regions may be nested. The metrics of regions with the same name are
+        added. A region that a fixture enters spans each run of the test's body.
 
         ``counters`` are hardware counters as in the marker. Only one range is counted at a time. ``limits`` are limits
         as in ``gpu_limit``, for all regions of this name together: ``sync_calls=0, peak_memory="64 MiB"``. Raises
@@ -57,8 +57,8 @@ class Tracer:
         return nullcontext()
 
     def value(self, name: str, value: Any) -> None:
-        """Add a value to the reports. A value with a dot in its name, such as ``mylib.tokens``, is a counter, which
-        golden files store too."""
+        """Add a value to the reports. A value with a dot in its name, such as ``mylib.tokens``, is a counter. Golden
+        files store counters, too."""
         checked(name, value)
 
 

@@ -13,8 +13,8 @@ _DUMP = "dump="
 
 
 def recorder() -> FlightRecorder | None:
-    """The flight recorder if this process is recorded with only its newest rows kept, else None."""
-    # Parsed here because importing cutrace.collect in every session would cost more.
+    """The flight recorder if the recording of this process keeps only the newest rows, else None."""
+    # The options are parsed here, because importing cutrace.collect in each session would cost more.
     options = os.environ.get("CUTRACE_OPTIONS", "").split("\n")
     paths = [
         option.removeprefix(_DUMP) for option in options if option.startswith(_DUMP)

@@ -48,7 +48,7 @@ def pytest_cutrace_golden_path(item: pytest.Item, root: Path) -> Path | None:
 def pytest_cutrace_normalize_kernel(name: str) -> str | None:
     """The stable name of a kernel for golden files; None for the rule of docs/internals/metrics.md.
 
-    ``name`` is the one from CUPTI, mangled or not::
+    ``name`` is CUPTI's name of the kernel, mangled or not::
 
         def pytest_cutrace_normalize_kernel(name):
             if name.startswith("mylib_generated_"):
@@ -64,7 +64,7 @@ def pytest_cutrace_compare(
     environment: str,
     rules: Rules,
 ) -> Comparison | None:
-    """Compare runs with the golden values of a test, ``entry``; None for :func:`cutrace.golden.compare`.
+    """Compare runs with ``entry``, the golden values of a test. None selects :func:`cutrace.golden.compare`.
 
     A suite whose kernels come from autotuning omits them::
 

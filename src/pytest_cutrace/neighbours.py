@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-#: The name of the parameter with which pytest-repeat repeats a test, and the start of the name that pytest-flakefinder
-#: uses.
+#: The name of pytest-repeat's parameter for repetitions, and the start of the name of pytest-flakefinder's parameter.
 _REPEAT = "__pytest_repeat_step_number"
 _FLAKEFINDER = "__flakefinder_"
 _TIMEOUT = pytest.StashKey[Any]()
@@ -22,9 +21,9 @@ def without_repetition(item: pytest.Item, nodeid: str) -> str:
         return nodeid
     parameters = callspec.id
     for name, value in callspec.params.items():
-        if name == _REPEAT:  # its id is the last one
+        if name == _REPEAT:  # Its id is the last one.
             parameters = re.sub(rf"(^|-){value + 1}-[0-9]+$", "", parameters)
-        elif name.startswith(_FLAKEFINDER):  # the first one
+        elif name.startswith(_FLAKEFINDER):  # Its id is the first one.
             parameters = re.sub(rf"^{value}(-|$)", "", parameters)
     if parameters == callspec.id:
         return nodeid
@@ -35,14 +34,14 @@ def without_repetition(item: pytest.Item, nodeid: str) -> str:
 
 
 def runs_in_threads(item: pytest.Item) -> bool:
-    """Whether pytest-run-parallel runs the body several times. It has replaced the function when it does."""
+    """Whether pytest-run-parallel runs the body several times. It replaces the function for this."""
     function = getattr(item, "obj", None)
     names = getattr(function, "__globals__", {})
     return str(names.get("__name__", "")).startswith("pytest_run_parallel")
 
 
 class TimeLimits:
-    """A pytest plugin that remembers the time limits of pytest-timeout, to start them anew."""
+    """A pytest plugin that remembers the time limits of pytest-timeout, to restart them."""
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> None:
@@ -50,7 +49,7 @@ class TimeLimits:
 
 
 def restart_time_limit(item: pytest.Item) -> None:
-    """Give a further run of a test the whole time that pytest-timeout allows the test."""
+    """Restart the time limit of pytest-timeout for a further run of a test."""
     settings = item.stash.get(_TIMEOUT, None)
     if settings is None:
         return

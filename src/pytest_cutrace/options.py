@@ -26,7 +26,7 @@ _JUNIT = "junit"
 _YES = ("1", "true", "yes", "on")
 _NO = ("", "0", "false", "no", "off")
 _UPDATE = "--cutrace-update="
-#: Options with which pytest shows something instead of running tests.
+#: The options with which pytest prints information and runs no tests.
 _SHOWING = (
     "help",
     "version",
@@ -36,7 +36,7 @@ _SHOWING = (
     "cacheshow",
 )
 
-#: Options of pytest that select ini values, the rootdir, or the kinds of tests.
+#: The options of pytest that select ini values, the rootdir, or the kinds of tests.
 _FINDING = {
     "inifilename": "-c",
     "rootdir": "--rootdir",
@@ -161,8 +161,8 @@ MARKERS = (
 def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
     """Define the options and the ini values. An option defaults to None, which selects the ini value if there is one.
 
-    ``given`` are the arguments of this run. Each ``--cutrace-update=VALUE`` or ``--cutrace=VALUE`` among them becomes a
-    separate flag, because an optional value would take the path after ``--cutrace-update``.
+    ``given`` are the arguments of this run. Each ``--cutrace-update=VALUE`` or ``--cutrace=VALUE`` in them is defined
+    as a flag. With an optional value, argparse would take a path after ``--cutrace-update`` as the value.
     """
     group = parser.getgroup("cutrace", "GPU traces and golden metrics (cutrace)")
 
@@ -196,7 +196,8 @@ def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
     for word in dict.fromkeys(
         word for word in given if word.startswith((_UPDATE, "--cutrace="))
     ):
-        if word not in ("--cutrace=require", "--cutrace=off"):  # defined above
+        if word not in ("--cutrace=require", "--cutrace=off"):
+            # These are defined above.
             flag(word, word.partition("=")[2], argparse.SUPPRESS)
     group.addoption(
         "--cutrace-report", action="append", default=None, dest="cutrace_report", metavar="KIND[:DEST]",
@@ -224,7 +225,7 @@ def arguments(config: pytest.Config | None) -> list[str]:
             *shlex.split(os.environ.get("PYTEST_ADDOPTS", "")),
             *config.getini("addopts"),
         ]
-    except (AttributeError, KeyError, ValueError):  # the ini file is not loaded yet
+    except (AttributeError, KeyError, ValueError):  # The ini file is not loaded yet.
         before = []
     return [*before, *map(str, config.invocation_params.args)]
 
@@ -237,7 +238,7 @@ def on_command_line(config: pytest.Config) -> Any:
 
 
 def finding_options(config: pytest.Config) -> list[str]:
-    """The options of the command line without which pytest has other ini values, or does not find the tests."""
+    """The options of the command line that pytest needs to read the same ini values and to find the tests."""
     chosen = on_command_line(config)
     defaults = config.stash[PARSER].parse_known_args([])
     words: list[str] = []
@@ -261,7 +262,7 @@ def known(config: pytest.Config) -> Any:
 
 
 def wanted(config: pytest.Config) -> bool:
-    """Whether this run is traced. Otherwise nothing else of the plugin is loaded."""
+    """Whether this run is traced. If not, nothing else of the plugin is loaded."""
     options = known(config)
     if any(getattr(options, name, None) for name in _SHOWING):
         return False
@@ -300,8 +301,8 @@ class Settings:
 
 
 def read(config: pytest.Config) -> Settings:
-    """Read the settings of a session. Raises :class:`pytest.UsageError` with the option, or the file and line of the
-    ini value, that is invalid."""
+    """Read the settings of a session. Raises :class:`pytest.UsageError` for an invalid value, with the option, or with
+    the file and line of the ini value."""
     from cutrace.errors import CutraceError
     from cutrace.golden import (
         Rules,
@@ -396,7 +397,7 @@ def _overridden(config: pytest.Config, name: str) -> bool:
 
 
 def _choice(*allowed: str, default: str = "") -> Callable[[str], str]:
-    """A parser of one of these words. An empty string gives the default, which is the first word unless given."""
+    """A parser of one of these words. An empty string gives the default. Without ``default`` it is the first word."""
 
     def parse(text: str) -> str:
         word = str(text).strip().lower() or default or allowed[0]

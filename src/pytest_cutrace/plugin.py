@@ -1,4 +1,4 @@
-"""The entry point of cutrace's pytest plugin, which pytest loads in every run.
+"""The entry point of cutrace's pytest plugin. pytest loads it in every run.
 
 It imports only pytest; everything else is imported with ``--cutrace``. See docs/internals/gate.md.
 """
@@ -18,7 +18,7 @@ from .fixtures import Tracer
 if TYPE_CHECKING:
     from .session import Session
 
-#: The first pytest release with everything that the plugin uses.
+#: The oldest supported release of pytest.
 _OLDEST = (8, 0)
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 
@@ -38,7 +38,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Arm before the first conftest is imported, because it may initialise CUDA."""
+    """Arm before the first conftest is imported, because the conftest may initialise CUDA."""
     if options.wanted(early_config):
         _start(early_config)
 

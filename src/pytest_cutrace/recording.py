@@ -1,7 +1,7 @@
-"""The recording of a pytest process: armed before CUDA is used, and cut after each test.
+"""The recording of a pytest process. It is armed before CUDA is used, and cut after each test.
 
-This module does not initialise CUDA. While no test uses CUDA, arming sets a few environment variables, and each test
-costs a listing of an empty folder.
+This module does not initialise CUDA. As long as no test uses CUDA, the cost is a few environment variables, and a
+listing of an empty folder for each test.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from cutrace.collect.library import Collector, collector, collector_path
 from cutrace.errors import CutraceError
 from cutrace.outputs import unwritable
 
-#: Seconds to wait, once for each process, until it closes its file.
+#: The seconds to wait, once for each process, until it closes its file.
 _GRACE = 1.0
-#: Seconds after which a running process has flushed its records.
+#: The seconds after which a running process has flushed its records.
 _FLUSHED = 0.25
 #: The start of the names of folders with captures. The process id follows.
 _RECORDING = ".recording."
-#: Files in /dev of a machine with a GPU. Looking for them needs no driver call.
+#: The files in /dev of a machine with a GPU. Looking for them needs no driver call.
 _NODES = ("nvidia[0-9]*", "dxg", "nvhost-gpu", "nvgpu", "nvmap")
 #: The start of the collector's note with the reason why calls have no Python stacks.
 _NO_STACKS = "no Python stacks are recorded: "
@@ -77,7 +77,7 @@ class SessionRecording:
         self._variables: dict[str, str] = {}
         self._restore: dict[str, str] = {}
         self._native: Collector | None = None
-        #: A file of this process; each test asks for it, and listing the folder takes longer.
+        #: A file of this process. It is remembered for each test, because listing the folder takes longer.
         self._own: Path | None = None
         self._number = 0
         self._paused = False
@@ -114,7 +114,7 @@ class SessionRecording:
         }
         os.environ.update(self._variables)
         started = cuda.initialised() or cuda.loaded(str(collector_path()))
-        # The library is loaded but not started, to query before and after each test whether it records.
+        # The library is loaded but not started: it tells before and after each test whether it records.
         self._native = collector()
         if started:
             collector().start(self._options)
@@ -141,7 +141,8 @@ class SessionRecording:
         return os.getpid() == self._pid
 
     def ready(self) -> str:
-        """Before a test, restore what an earlier test changed. Returns a sentence if that was necessary."""
+        """Before a test, restore the environment that an earlier test changed. Returns a sentence if that was
+        necessary."""
         if self.refusal:
             return ""
         paused = self._paused
@@ -157,7 +158,7 @@ class SessionRecording:
             try:
                 collector().start(self._options)
             except CutraceError:
-                return ""  # unseen() names the reason
+                return ""  # unseen() returns the reason.
         if paused or not missing:
             return ""
         return f"an earlier test had changed {', '.join(missing)}: put back"
@@ -184,9 +185,9 @@ class SessionRecording:
             collector().mark(text)
 
     def stacks(self, calls: str) -> str:
-        """Record the Python stacks of calls of these groups (``"sync,alloc,copy,launch"``) from now on, also if CUDA is
-        not in use yet; "" ends that. Call it from the main thread, so that Python's frames are checked at once. Returns
-        the reason why no call has a stack, "" if none is known."""
+        """Record the Python stacks of calls of these groups (``"sync,alloc,copy,launch"``) from now on, even if CUDA is
+        not in use yet. "" ends this. Call it from the main thread, so that Python's frames are checked immediately.
+        Returns the reason why calls have no stacks, "" if none is known."""
         if self._native is None:
             return self.refusal
         try:
@@ -214,8 +215,8 @@ class SessionRecording:
         return tuple(captures)
 
     def unseen(self, *, others: bool = False) -> str:
-        """The reason why GPU work of this process is not recorded; "" if it is or if there is none. ``others``: a
-        process that a test started was recorded, so there is a GPU."""
+        """The reason why GPU work of this process is not recorded; "" if it is recorded or if there is none. With
+        ``others``, another process of a test was recorded, so there is a GPU."""
         if self.refusal:
             return self.refusal
         recording = self._recording()
@@ -244,7 +245,7 @@ class SessionRecording:
         return self._native is not None and self._native.running
 
     def _own_file(self) -> bool:
-        """Whether the folder of captures has a file of this process, so that the running recording belongs to this
+        """Whether the folder of captures has a file of this process. If it has, the running recording belongs to this
         session."""
         if self._own is None or not self._own.exists():
             start = f"{self._pid}-"
@@ -289,8 +290,8 @@ class SessionRecording:
         return captures
 
     def _writer(self, path: Path) -> int:
-        """The process that still writes to a file, 0 for none. The first call for a process waits until it may have
-        closed the file."""
+        """The process that still writes to a file, 0 for none. The first call for a process gives it some time to close
+        the file."""
         from cutrace.collect.join import writer
 
         deadline = time.monotonic() + _GRACE

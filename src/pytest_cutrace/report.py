@@ -45,7 +45,7 @@ from .accounts import (
 from .context import argument, quoted
 from .options import Settings
 
-#: Variables of CI systems with the commit and the name of the job.
+#: The variables of CI systems with the commit and the name of the job.
 COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT")
 #: The exit statuses of sessions that have an account.
 _ENDED_WELL = (
@@ -90,7 +90,7 @@ class Reporter:
         self._take_up(settings.directory / "journal")
 
     def _take_up(self, path: Path) -> None:
-        """Take up the journal of an interrupted update, or say that an update can."""
+        """Continue the journal of an interrupted update. Without an update, say that an update can continue it."""
         update = self._settings.update is not None
         if not update and not path.exists():
             return
@@ -136,8 +136,8 @@ class Reporter:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Name the journal to a worker. Without a journal, reports that are on their way to this process are lost when
-        it is killed."""
+        """Tell a worker the journal. Without a journal, reports that have not arrived in this process are lost when it
+        is killed."""
         if self._journal is None:
             return
         try:
@@ -184,7 +184,7 @@ class Reporter:
     ) -> Iterator[None]:
         self._red = self._finish(exitstatus)
         yield
-        # A hook may have replaced the status, as for a session without tests.
+        # A hook may have replaced the status, for example of a session without tests.
         if self._red and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
@@ -232,7 +232,7 @@ class Reporter:
         return True
 
     def _changes(self) -> list[Change]:
-        """The changes of golden values. The first repetition of a test stands for the others."""
+        """The changes of golden values. The first repetition of a test stands for all repetitions."""
         first: dict[str, str] = {}
         changes: dict[str, Change] = {}
         for nodeid, case in self._cases.items():
@@ -245,7 +245,8 @@ class Reporter:
         return list(changes.values())
 
     def _by_golden_id(self) -> tuple[Case, ...]:
-        """The cases by their ids in golden files. If one repetition of a test was not compared, it stands for all."""
+        """The cases by their ids in golden files. If a repetition of a test was not compared, it stands for all
+        repetitions."""
         cases: dict[str, Case] = {}
         for nodeid, case in self._cases.items():
             golden_id = self.golden_ids.get(nodeid, nodeid)
@@ -290,7 +291,7 @@ class Reporter:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         verbosity = self._config.get_verbosity("cutrace")
-        # A session must not fail without a word.
+        # A session must not fail without a message.
         if verbosity < -1 and not self._red:
             return
         report = self._report()
@@ -326,7 +327,7 @@ class Reporter:
         return argument(nodeid, self._config)
 
     def _selection(self, ids: Sequence[str]) -> str:
-        """The arguments with which pytest runs exactly these tests, quoted. Many are written to a file."""
+        """The arguments with which pytest runs exactly these tests, quoted. Many arguments are written to a file."""
         arguments = self._shortened(ids)
         if len(arguments) > NAMED and pytest.version_tuple >= _ARGUMENT_FILES:
             self._selections += 1
@@ -345,7 +346,8 @@ class Reporter:
         return [self.golden_ids.get(nodeid, nodeid) for nodeid in ids]
 
     def _shortened(self, ids: Sequence[str]) -> list[str]:
-        """These ids as arguments of pytest. A function stands for its parameters if all of them are among the ids."""
+        """These ids as arguments of pytest. A function replaces its ids with parameters if all of them are among the
+        ids."""
         selected = self._golden_ids(ids)
         others = {*self._golden_ids(self._collected), *self.deselected}
         divided = {_function(nodeid) for nodeid in others.difference(selected)}
@@ -375,7 +377,7 @@ class Reporter:
         )
 
     def _on_tracing(self, cases: Sequence[Case]) -> Iterator[str]:
-        """Say why nothing was traced, if nothing was."""
+        """Print the reason if nothing was traced."""
         if self._refusal:
             yield f"nothing was traced: {self._refusal}"
             updating = self._settings.update is not None

@@ -1,7 +1,7 @@
-"""Seed random generators from the ids of tests, fixtures and modules, independent of what ran before.
+"""Seed random generators from the ids of tests, fixtures and modules, independent of earlier tests.
 
-Suites draw data types and values while modules are imported, in fixtures and in tests. The GPU work of a test depends
-on them, so they must be the same in each run, in each worker and on each machine.
+Suites draw random data types and values at the import of modules, in fixtures and in tests. The GPU work of a test
+depends on them, so they must be the same in each run, in each worker and on each machine.
 
 This module does not import libraries or initialise CUDA. A generator that is loaded later is seeded after its module is
 imported.
@@ -77,14 +77,15 @@ class Seeds:
             seed(number)
 
     def setup(self, item: pytest.Item, *, again: bool = False) -> None:
-        """Seed before the function-scoped fixtures of a test are set up. pytest-randomly seeds the first run itself."""
+        """Seed before the function-scoped fixtures of a test are set up. The hooks of pytest-randomly seed only the
+        first run."""
         self._hook = "pytest_runtest_setup"
         self.sow(f"{self._name(item)} setup")
         if again:
             self._seed_like_randomly(item)
 
     def body(self, item: pytest.Item, *, again: bool = False) -> None:
-        """Seed before a run of the body of a test. pytest-randomly seeds the first run itself."""
+        """Seed before a run of the body of a test. The hooks of pytest-randomly seed only the first run."""
         self._hook = "pytest_runtest_call"
         self.sow(self._name(item))
         if again:
@@ -109,7 +110,7 @@ class Seeds:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Iterator[None]:
-        """Seed shared fixtures from their own id, so that they do not depend on which test is the first."""
+        """Seed shared fixtures from their own id, so that they do not depend on the first test that uses them."""
         if fixturedef.scope == "function":
             return (yield)
         before = self._current
@@ -123,7 +124,7 @@ class Seeds:
             self._seed_like_randomly(request._pyfuncitem)
 
     def _number(self) -> int:
-        """A number of 32 bits from the current id, and from the seed of pytest-randomly if that is active."""
+        """A number of 32 bits from the current id, and from the seed of pytest-randomly if it is active."""
         text = self._current
         seed = getattr(self._config.option, "randomly_seed", None)
         if isinstance(seed, int) and self._randomly() is not None:
@@ -159,9 +160,8 @@ def _seed_torch(number: int) -> None:
 def _seed_cupy(number: int) -> None:
     # Seed only existing generators, because creating one would initialise CUDA.
     if getattr(sys.modules.get("cupy.random._generator"), "_random_states", None):
-        with contextlib.suppress(
-            Exception
-        ):  # an earlier test may have broken the device
+        # An earlier test may have broken the device.
+        with contextlib.suppress(Exception):
             sys.modules["cupy"].random.seed(number)
 
 

@@ -76,7 +76,8 @@ class Session:
             )
 
     def configured(self) -> None:
-        """Start the session. It is known now whether this process runs tests or is a controller of pytest-xdist."""
+        """Start the session. From here on it is known whether this process runs tests or is a controller of
+        pytest-xdist."""
         if self.recording is None and not _controls(self.config):
             os.environ.pop(_CONTROLLER, None)
             self._record()
@@ -84,7 +85,7 @@ class Session:
         plugins.register(self, "cutrace-session")
         plugins.register(TimeLimits(), "cutrace-time-limits")
         if self.context.seeds is not None:
-            # Registered after the session, so that seeding is outside of windows.
+            # Register the seeds after the session, so that seeding is outside of windows.
             plugins.register(self.context.seeds, "cutrace-seeds")
         if not self.context.worker and not self._collects_only:
             self._reporter = Reporter(
@@ -222,7 +223,7 @@ class Session:
             if error is not None:
                 raise error
         finally:
-            del error  # its traceback refers to this frame
+            del error  # Its traceback refers to this frame.
         return result
 
     def _conclude(self, attempt: Attempt, error: BaseException | None) -> None:
@@ -234,7 +235,8 @@ class Session:
             else:
                 attempt.not_passed(run, error)
         except CutraceError as problem:
-            if error is not None:  # report the failure of the test, not this error
+            if error is not None:
+                # Report the failure of the test instead of this error.
                 attempt.notes.append(str(problem))
                 return
             attempt.untraced(str(problem))
@@ -303,7 +305,8 @@ class Session:
             if attempt.styled and report.failed:
                 report.cutrace_lines = attempt.styled
                 if attempt.summed_up:
-                    # Leave the failure out of FAILURES, as pytest's debugger does for failures that it has shown.
+                    # Leave the failure out of FAILURES. pytest's debugger does the same with failures that it has
+                    # shown.
                     report._pdbshown = True
         if report.when == "teardown":
             case = self._case(item, attempt, report)
@@ -320,7 +323,7 @@ class Session:
         else:
             import pickle
 
-            # Encoded as a string, because plugins that write or send reports may support only strings.
+            # Encode the case as a string, because plugins that write or send reports may support only strings.
             report.cutrace = base64.b64encode(pickle.dumps(case)).decode()
             report.cutrace_in_journal = self._in_journal(case)
         if self.settings.junit:
@@ -340,7 +343,7 @@ class Session:
             return False
         try:
             append(Path(path), case.change)
-        except (OSError, CutraceError):  # the controller tries it too
+        except (OSError, CutraceError):  # The controller tries it, too.
             return False
         return True
 
@@ -372,15 +375,15 @@ class Session:
 
 
 def _records_code(settings: options.Settings) -> bool:
-    """Whether the session records machine code, which takes time: the gate or the update names it, or a golden file has
-    some."""
+    """Whether the session records machine code, which takes time. It does if the gate or the update names code, or if a
+    golden file has code."""
     if settings.rules.gates(METRICS[CODE]) or names_code(settings.update):
         return True
     return any(map(may_have_code, golden_files(settings.golden_root)))
 
 
 def _shows_no_traceback(call: pytest.CallInfo[None]) -> bool:
-    """Whether the body failed with a message alone."""
+    """Whether the body failed with only a message."""
     error = getattr(call.excinfo, "value", None)
     return (
         call.when == "call"
@@ -392,8 +395,8 @@ def _shows_no_traceback(call: pytest.CallInfo[None]) -> bool:
 def _without_traceback(
     item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None
 ) -> Any:
-    """The representation of a failure whose traceback is not shown, at the line of the test. pytest would filter each
-    entry of the traceback, which takes longer than the rest of the report."""
+    """The representation of a failure without its traceback, at the line of the test. pytest would filter each entry of
+    the traceback. This takes longer than the rest of the report."""
     shown: Any = excinfo.getrepr(style="value", tbfilter=False)
     path, line, _ = item.reportinfo()
     if shown.reprcrash is not None:
