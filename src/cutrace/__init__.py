@@ -1,6 +1,6 @@
 """Record what a program does on NVIDIA GPUs, view it in Perfetto, and test it with golden files.
 
-Each name below is loaded on first use, so that ``import cutrace`` takes no time.
+Each name below is loaded on first use, so that ``import cutrace`` is fast.
 """
 
 from __future__ import annotations

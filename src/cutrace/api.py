@@ -55,12 +55,12 @@ if TYPE_CHECKING:
 Names = Literal["stable", "full"]
 
 _SHOWN = 20
-# The first bytes of files that Perfetto reads unchanged: its own traces (of packets, field 1), ZIP and TAR.
+# The first bytes of files that Perfetto reads unchanged: its own traces (packets in field 1), ZIP and TAR.
 _TRACE = b"\x0a"
 _ZIP = b"PK\x03\x04"
 _TAR = b"ustar"
 _TAR_OFFSET = 257
-# Larger traces of other tools are served without being read.
+# The largest trace of another tool that is read. Larger traces are served unread.
 _MOST_READ = 256 << 20
 
 
@@ -153,7 +153,7 @@ def stats(
     defines their columns.
 
     :param sort: sort by this column: numbers from the largest, strings from A.
-    :param names: kernels by ``stable`` names, or by ``full`` ones with template arguments.
+    :param names: kernels by ``stable`` names, or by ``full`` names with template arguments.
     :param short: kernels below this time are short.
     :param kernel_wait: idle times below this are a kernel wait.
     :param ranges: with ``own`` NVTX ranges contain the work of their own thread only (docs/concepts.md).
@@ -288,7 +288,7 @@ def diff(
     :param fail_on: the aspects that fail, as a list or with commas between: ``counts``, ``bytes``, ``launches``,
         ``memory``, ``time``, ``code``; ``exact`` means the first three; ``all`` and ``none`` are possible too.
     :param tolerance: the largest accepted differences, one or several, such as ``"time=10%"``.
-    :param clock: what happens to several files of a side, as in :func:`cutrace.load`.
+    :param clock: align several files of a side, or ``keep`` their times, as in :func:`cutrace.load`.
 
     Raises :class:`CutraceError` for an aspect or a tolerance that does not exist, and when a source cannot be used.
     """
@@ -299,7 +299,7 @@ def diff(
         with opened(source, clock=clock) as trace:
             return collect(trace, COMPARED), tuple(trace.quality.sentences())
 
-    # In threads: reading and counting run in NumPy, which releases Python's lock.
+    # Threads are useful: reading and counting run in NumPy, which releases Python's lock.
     with ThreadPoolExecutor(2) as pool:
         sides = pool.map(collected, (before, after))
         (earlier, notes_before), (later, notes_after) = sides
@@ -310,7 +310,7 @@ def diff(
 @checked
 def redact(source: StrPath, destination: StrPath) -> None:
     """Write a trace without command lines, host names and paths: as a capture (``.bin``), or in any format that
-    :func:`cutrace.convert` writes. docs/internals/privacy.md lists what stays.
+    :func:`cutrace.convert` writes. docs/internals/privacy.md lists the contents that stay.
 
     Raises :class:`CutraceError` when the source cannot be used or the destination cannot be written; nothing is then
     left at the destination.
@@ -346,7 +346,7 @@ def open(
     """Show a trace in ui.perfetto.dev, in the browser of this machine, and return when the page has fetched it.
 
     :param browser: start the browser; else only ``say`` the link.
-    :param port: port of the loopback interface; the page may fetch from 9001 only.
+    :param port: port of the loopback interface. The page may fetch from 9001 only.
     :param timeout: how long to wait for the page.
     :param clock: align several files, or ``keep`` their times, as in :func:`cutrace.load`. A trace that Perfetto reads
         is shown as it is.
@@ -354,7 +354,7 @@ def open(
 
     Raises :class:`CutraceError` when the port is taken or nobody fetched the trace.
     """
-    import webbrowser  # which the other functions need not wait for
+    import webbrowser  # The other functions do not need this import.
 
     patience = parse_duration(timeout)
     with (
@@ -385,8 +385,8 @@ def trace_processor(source: Source, *, shell: StrPath | None = None) -> TracePro
     Close it, or use it in a ``with`` statement. It holds the trace in memory: a temporary file is removed before this
     function returns.
 
-    :param shell: the program ``trace_processor_shell`` to start; unless given, the one that the ``perfetto`` package
-        downloads on first use and keeps.
+    :param shell: the program ``trace_processor_shell`` to start. By default, the ``perfetto`` package downloads it on
+        first use and keeps it.
 
     Raises :class:`CutraceError` when the package is not installed, or the program cannot be found, downloaded or
     started.
@@ -402,7 +402,7 @@ def trace_processor(source: Source, *, shell: StrPath | None = None) -> TracePro
     ):
         try:
             made: TraceProcessor = engine.TraceProcessor(trace=file, config=config)
-        except Exception as error:  # the package raises Exception itself
+        except Exception as error:  # The package raises Exception.
             sentence = " ".join(str(error).split())
             raise CutraceError(
                 f"the trace processor of Perfetto failed: {sentence.rstrip('.')}. "
@@ -415,7 +415,8 @@ def trace_processor(source: Source, *, shell: StrPath | None = None) -> TracePro
 def _for_perfetto(
     source: Source, say: Callable[[str], None], clock: Clock = "align"
 ) -> Iterator[tuple[Path, dict[str, str]]]:
-    """Yield a file that Perfetto reads, the source or a temporary trace made of it, and what to show of it first."""
+    """Yield a file that Perfetto reads (the source, or a temporary trace made of it), and the parameters for its first
+    view."""
     from .exporters.perfetto.first_screen import first_screen
 
     name = "run"
@@ -436,8 +437,8 @@ def _for_perfetto(
 
 
 def _shown_of(path: Path, head: bytes) -> dict[str, str]:
-    """What to show first of a file that Perfetto reads. Nothing if cutrace cannot read the file, or if the file is
-    large and holds no capture, because only Perfetto's own reader is then fast enough."""
+    """The parameters for the first view of a file that Perfetto reads. There are none if cutrace cannot read the file,
+    or if the file is large and holds no capture: only Perfetto's reader is fast enough for it."""
     from .embedding import begins_with_capture
     from .exporters.perfetto.first_screen import first_screen
 

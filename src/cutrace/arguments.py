@@ -27,13 +27,13 @@ _NAMES: dict[Any, str] = {
     os.PathLike: "path",
     Callable: "function",
 }
-#: The two types of a path. Messages name only the more general one.
+#: The two types of a path. Messages name only ``os.PathLike``.
 _PATH = {str, os.PathLike}
 
 
 def checked(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Make a public function raise :class:`CutraceError` for an argument that its annotations do not allow, before it
-    does anything else."""
+    """Make a public function check its arguments first. It raises :class:`CutraceError` for an argument that its
+    annotations do not allow."""
     code = function.__code__
     names = code.co_varnames[: code.co_argcount]
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -52,7 +52,8 @@ def checked(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Re
 
 
 def _unknown(name: str, known: Sequence[str], types: Mapping[str, Any]) -> CutraceError:
-    """The error for an argument that a function lacks. It names the class of an argument that has such a field."""
+    """The error for an unknown argument of a function. If the class of a known argument has a field of this name, it
+    names the class."""
     hint = did_you_mean(name, known, f"there is {', '.join(known)}")
     for argument, kind in types.items():
         is_record = isinstance(kind, type) and is_dataclass(kind)
@@ -76,7 +77,7 @@ def types_of(owner: Any) -> dict[str, Any]:
 def check(types: Mapping[str, Any], given: Mapping[str, object]) -> None:
     """Raise :class:`CutraceError` for the first value that is not of its type. Values without a type pass."""
     for name, value in given.items():
-        # Functions that are called often take strings only.
+        # The fast case: functions that are called often take only strings.
         if name not in types or type(value) is types[name]:
             continue
         members = _members(types[name])
@@ -103,7 +104,7 @@ def _allows(member: Any, value: object) -> bool:
     if kind is Literal:
         return isinstance(value, str) and value in arguments_of(member)
     if kind in (Any, SupportsIndex) or not isinstance(kind, type):
-        # Times and sizes are refused where they are parsed, by a sentence about their units.
+        # The parsers of times and sizes raise errors with a sentence about units.
         return True
     if issubclass(kind, Iterable) and kind is not str:
         return _allows_items(member, value)
@@ -122,7 +123,7 @@ def _allows_items(member: Any, value: object) -> bool:
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         return False
     if not isinstance(value, Sequence):
-        return True  # an iterator can be read once only
+        return True  # An iterator can be read only once.
     items = [_members(item) for item in arguments_of(member)[:1]]
     return all(
         any(_allows(one, item) for one in members)
@@ -132,7 +133,7 @@ def _allows_items(member: Any, value: object) -> bool:
 
 
 def _words(members: Iterable[Any]) -> list[str]:
-    """The allowed words, if only words are allowed."""
+    """The allowed words; empty if other values are allowed, too."""
     words: list[str] = []
     for member in members:
         if get_origin(member) is Literal:

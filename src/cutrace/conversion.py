@@ -50,13 +50,13 @@ def convert(
     formats.
 
     :param compress: compress groups of packets; the ending ``.gz`` compresses the whole file.
-    :param start: keep the rows that overlap the time from ``start`` to ``end``: an int is nanoseconds as in the tables
-        of :class:`cutrace.Trace`, a string such as ``"1.5s"`` counts from the start of the trace.
-    :param derived: include derived data, which takes longest.
+    :param start: keep the rows that overlap the time from ``start`` to ``end``: an int is nanoseconds on the clock of
+        the tables of :class:`cutrace.Trace`. A string such as ``"1.5s"`` counts from the start of the trace.
+    :param derived: include derived data. It takes the most time.
     :param table: the table to write, for formats that hold one.
     :param redact: leave out command lines, host names and paths.
-    :param capture: also carry the capture, so that the file opens again as that capture; by default Perfetto traces and
-        databases do.
+    :param capture: also embed the capture, so that the file opens again as that capture. This is the default for
+        Perfetto traces and databases.
     :param by: the frames of flame graphs: ``range``, or ``stack`` for the Python frames of the launching calls.
     :param clock: align sources of different machines, or ``keep`` their times, as in :func:`cutrace.load`.
     :param ranges: with ``own`` NVTX ranges contain the work of their own thread only (docs/concepts.md).
@@ -98,7 +98,7 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
 
 
 def check_request(exporter: Exporter, request: Request) -> None:
-    """Raise :class:`CutraceError` when the request asks for something that the exporter does not write."""
+    """Raise :class:`CutraceError` when the exporter does not support an option of the request."""
     if request.capture and exporter.name not in CARRIERS:
         raise CutraceError(
             f"{exporter.description} cannot carry the capture: choose .pftrace, .json or .sqlite"
@@ -125,7 +125,7 @@ def check_destination(
     table: str | None = None,
 ) -> Exporter:
     """Return the exporter for the output. Raise :class:`CutraceError` when no trace, or no such table, can be written
-    there, or when that would replace one of the sources, before any work is done."""
+    there, or when the output would replace a source. Call this before any work is done."""
     exporter = plugins.exporter(destination, format)
     exporter.refuse(destination, table)
     check_output(destination, sources, folder=exporter.folder)

@@ -1,9 +1,9 @@
 """A capture inside a file of another format, so that the file opens again as that capture.
 
 The capture is cut into pieces of some MiB. A piece starts with its offset in the capture and the size of the whole
-capture (two u64, little-endian). A zstd frame with a checksum follows. A Perfetto trace has pieces in packets of their
-own (``TracePacket.cutrace_capture``, which viewers skip); the first packet of the trace is one of them. Trace-event
-JSON has them in the first key, as base64; SQLite has them in a table. A capture is used only if it is complete.
+capture (two u64, little-endian). A zstd frame with a checksum follows. A Perfetto trace has each piece in a separate
+packet (``TracePacket.cutrace_capture``), which viewers skip. The first packet of the trace is a piece. Trace-event JSON
+has them in the first key, as base64; SQLite has them in a table. A capture is used only if it is complete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import zstandard
 from .outputs import unwritable
 from .trace import Trace
 
-#: The exporters whose files can carry a capture, by name.
+#: The exporters whose files can have an embedded capture, by name.
 CARRIERS = ("perfetto", "chrome", "sqlite")
 
 #: The key of trace-event JSON, and the table of SQLite with its column.
@@ -36,7 +36,7 @@ SQLITE_COLUMN = "piece"
 PIECE_SIZE = 4 << 20
 _HEADER = struct.Struct("<QQ")
 _LARGEST_PACKET = 2 * PIECE_SIZE
-# A packet: field 10, the sequence, may precede field 50164, the piece.
+# The start of a packet with a piece: field 50164, the piece. Field 10, the sequence, may precede it.
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _FIELD = b"\xa2\xbf\x18"
 _IN_PACKET = re.compile(rb"(?:\x50" + _VARINT + rb")?" + _FIELD + _VARINT, re.DOTALL)
@@ -49,13 +49,13 @@ _PIECE = re.compile(
     + rb")",
     re.DOTALL,
 )
-# Before the piece in the first packet are the tag and size of the packet and its sequence.
+# The number of bytes in which the first piece starts. Before it are the tag and size of the packet and its sequence.
 _FIRST_PACKET = 64
 _LONGEST_BEGIN = len(_FIELD) + 10 + _HEADER.size + len(zstandard.FRAME_HEADER)
 
 
 class Damaged(Exception):
-    """The capture inside a file is not complete; the message says why."""
+    """The capture inside a file is not complete. The message has the reason."""
 
 
 class Carrier(Protocol):
@@ -76,7 +76,7 @@ def pieces(trace: Trace) -> Iterator[bytes]:
 
 
 def piece_makers(trace: Trace) -> Iterator[Callable[[], bytes]]:
-    """Yield functions that make the pieces, in order. Several may run at once, in any threads."""
+    """Yield functions that make the pieces, in order. Any threads may call them, at the same time."""
     offset = 0
     for data in trace.contents(PIECE_SIZE):
         yield partial(_piece, data, offset, trace.size)
@@ -84,8 +84,8 @@ def piece_makers(trace: Trace) -> Iterator[Callable[[], bytes]]:
 
 
 def _piece(data: bytes, offset: int, size: int) -> bytes:
-    # Rows often repeat a recent one with few changes. A small table of recent positions stays in the cache of the
-    # processor: against level 3, that halves the time for a few percent of size.
+    # Rows often repeat a recent row with few changes. A small table of recent positions stays in the processor's cache.
+    # Compared with level 3, this halves the time and costs a few percent of size.
     settings = zstandard.ZstdCompressionParameters.from_level(
         1, min_match=5, hash_log=12, window_log=19, write_checksum=True
     )
@@ -95,8 +95,8 @@ def _piece(data: bytes, offset: int, size: int) -> bytes:
 
 def compressed(data: bytes) -> bytes:
     """Return packets as a zstd frame."""
-    # Packets often repeat a recent one with few changes, so short matches at few recent positions suffice. That saves
-    # a third of the time and up to a tenth of the size against the settings of the level.
+    # Packets often repeat a recent packet with few changes, so short matches at few recent positions suffice. Compared
+    # with the settings of the level, this saves a third of the time and up to a tenth of the size.
     settings = zstandard.ZstdCompressionParameters.from_level(
         3, min_match=4, hash_log=15, chain_log=8, window_log=19
     )
@@ -106,8 +106,8 @@ def compressed(data: bytes) -> bytes:
 
 def extract(file: Carrier, target: Path, damaged: tuple[type[Exception], ...]) -> bool:
     """Write the capture inside a file to ``target``. Returns whether the file has one. Raises :class:`Damaged` when the
-    capture is not complete, :class:`CutraceError` when it cannot be written. ``damaged`` are the errors of reading a
-    damaged file."""
+    capture is not complete, :class:`CutraceError` when it cannot be written. ``damaged`` are the exceptions of reading
+    a damaged file."""
     parts = _pieces_in(file)
     if parts is None:
         return False
@@ -161,9 +161,9 @@ def _join(parts: Iterator[bytes], target: Path) -> bool:
 
 
 def _in_packets(file: Carrier) -> Iterator[bytes]:
-    """Yield the pieces in the packets of a Perfetto trace. They are between its other packets; each of several
-    concatenated traces has its own. Packets are not parsed: a piece is found by its field and the start of its zstd
-    frame."""
+    """Yield the pieces in the packets of a Perfetto trace. The pieces are between other packets. In concatenated
+    traces, each trace has its own pieces. Packets are not parsed: a piece is found by its field and the start of its
+    zstd frame."""
     with file.open() as data:
         rest = b""
         while more := data.read(PIECE_SIZE):
@@ -218,8 +218,9 @@ def _in_json(file: Carrier) -> Iterator[bytes]:
 def _in_database(file: Carrier) -> Iterator[bytes]:
     uri = f"{file.path.absolute().as_uri()}?mode=ro&immutable=1"
     with closing(sqlite3.connect(uri, uri=True)) as database:
+        # The message of an error can raise UnicodeDecodeError.
         try:
-            # A damaged definition of another table or index does not matter.
+            # Ignore a damaged definition of another table or index.
             database.execute("PRAGMA writable_schema = ON")
             table = database.execute(
                 "SELECT 1 FROM sqlite_master WHERE name = ?", (SQLITE_TABLE,)
@@ -227,8 +228,8 @@ def _in_database(file: Carrier) -> Iterator[bytes]:
         except (
             sqlite3.Error,
             UnicodeDecodeError,
-        ):  # UnicodeDecodeError: from the message of an error
-            return  # the importer reports what is wrong with it
+        ):
+            return  # The importer reports the damage.
         if not table:
             return
         query = f"SELECT {SQLITE_COLUMN} FROM {SQLITE_TABLE} ORDER BY rowid"
@@ -239,7 +240,7 @@ def _in_database(file: Carrier) -> Iterator[bytes]:
 _IN_JSON = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{\s*"' + JSON_KEY.encode() + rb'"\s*:\s*\['
 )
-#: How a file of each format starts, and the function that finds the pieces in it.
+#: The first bytes of a file of each format, and the function that finds its pieces.
 _FORMATS: dict[re.Pattern[bytes], Callable[[Carrier], Iterator[bytes]]] = {
     re.compile(rb"\x0a" + _VARINT + _IN_PACKET.pattern, re.DOTALL): _in_packets,
     _IN_JSON: _in_json,

@@ -1,4 +1,4 @@
-"""Errors for users: one sentence that says what is wrong and what to do next."""
+"""Errors for users: a sentence with the problem and the next step."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class BadCapture(CutraceError):
 
 
 def cannot_read(path: object, error: OSError, what: str = "") -> str:
-    """The sentence for a file that cannot be read; ``what`` describes it. A shell passes a pattern without a match on
-    as it is."""
+    """The sentence for a file that cannot be read; ``what`` describes it. A path can be a pattern: a shell leaves
+    patterns without a match unchanged."""
     if isinstance(error, FileNotFoundError) and "*" in str(path):
         return f"no file matches {path}. Check the pattern and its folder."
     return (
@@ -28,7 +28,7 @@ def did_you_mean(
 ) -> str:
     """The end of a sentence on an unknown name: up to ``most`` similar names from ``known``, or ``otherwise`` if none
     is similar."""
-    from difflib import get_close_matches  # few programs need it
+    from difflib import get_close_matches  # Few programs need this import.
 
     close = get_close_matches(word, list(known), most)
     if close:

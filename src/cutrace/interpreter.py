@@ -1,4 +1,4 @@
-"""Running a module of cutrace in a Python process of its own."""
+"""Running a module of cutrace in a new Python process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RUN_SAFELY = (
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """A command that runs a module. It does not import from the working folder, as ``python -m`` does: a file
+    """A command that runs a module. Unlike ``python -m``, it does not import from the working folder: a file
     ``json.py`` there would run with the rights of the user."""
     if sys.version_info >= (3, 11):
         return [sys.executable, "-P", "-m", module, *arguments]

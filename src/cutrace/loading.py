@@ -26,7 +26,7 @@ from .trace.selection import Selection
 from .trace.writing import write as write_capture
 
 StrPath = str | os.PathLike[str]
-#: The source of a trace: a path, several paths that are opened as one trace, or an open trace, which stays open.
+#: The source of a trace: a path, several paths (opened as one trace), or an open trace. An open trace stays open.
 Source = StrPath | Sequence[StrPath] | Trace
 
 #: Whether the times of files on different clocks are aligned (:mod:`.trace.alignment`) or kept.
@@ -40,9 +40,9 @@ def load(source: StrPath | Sequence[StrPath], *, clock: Clock = "align") -> Trac
     Several paths are opened as one trace. Files of different machines are aligned with the first one, by their clock
     snapshots or by their starts; with ``clock="keep"`` all times stay as they are in the files. Only block headers of a
     capture are read here; tables are read on first access. A torn or damaged file opens with its usable part, and
-    ``trace.quality`` lists the rest. A file of another tool is imported into a temporary capture, which
-    :meth:`Trace.close` removes; ``trace.imports`` counts its events. Raises :class:`cutrace.BadCapture`
-    (a :class:`cutrace.CutraceError`) when nothing can be used.
+    ``trace.quality`` lists the damage. A file of another tool is imported into a temporary capture, which
+    :meth:`Trace.close` removes; ``trace.imports`` counts its events. Raises :class:`cutrace.BadCapture` (a
+    :class:`cutrace.CutraceError`) when nothing can be used.
     """
     return _whole(listed(source), redacted=False, clock=clock)
 
@@ -57,8 +57,8 @@ def opened(
 ) -> Iterator[Trace]:
     """Open one file, or several as one, as a trace; an open trace stays open.
 
-    ``redacted`` is as in :func:`cutrace.runbin.redaction.redact`, ``clock`` as in :func:`load`.
-    ``select`` gets the whole trace and returns the part to open, None for all of it.
+    ``redacted`` is as in :func:`cutrace.runbin.redaction.redact`, ``clock`` as in :func:`load`. ``select`` receives the
+    whole trace and returns the part to open, None for all of it.
     """
     with ExitStack() as stack:
         if isinstance(source, Trace) and not redacted:
@@ -92,7 +92,7 @@ def listed(source: Source) -> list[StrPath]:
     paths: Any = [source]
     if not isinstance(source, str | os.PathLike):
         paths = list(source)
-        # Of an iterator, only the items tell what it is: an open file has lines.
+        # Check the items of an iterator: an open file would give lines.
         check({"source": Sequence[StrPath]}, {"source": paths})
     if "" in paths:
         raise CutraceError("the name of a file is empty: name a capture")
@@ -137,7 +137,7 @@ def _is_capture(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) in (MAGIC, b"")
     except OSError:
-        return True  # the reader of captures reports why it cannot be read
+        return True  # The reader of captures reports the reason.
 
 
 def _whole(sources: Sequence[StrPath], redacted: bool, clock: Clock) -> Trace:
@@ -171,10 +171,10 @@ def join(
     redacted: bool = False,
     clock: Clock = "align",
 ) -> list[list[tuple[int, int]]]:
-    """Write several captures, or imported files, one after the other: the result is a capture. Returns for each file
-    its recordings in order: the instance and the pid of each process. Raises :class:`CutraceError` when two files are
-    slices of one recording, or copies of one file of another tool: rows in both would count twice. (Readers count
-    copies of a capture once.) A file that is named twice is an error, too."""
+    """Write several captures, or imported files, one after the other. The result is a capture. Returns for each file
+    its recordings in order: the instance and the pid of each process. Raises :class:`CutraceError` when a file is named
+    twice, and when two files are slices of one recording, or copies of one file of another tool: common rows would
+    count twice. Copies of a capture are allowed, because readers count them once."""
     _refuse_repetition(paths)
     recordings = []
     imported: list[Path] = []
@@ -184,7 +184,7 @@ def join(
         for path in paths:
             with ExitStack() as files:
                 capture = _prepared(path, redacted, files)
-                # Each must be a capture: anything else would be damage in the joined file.
+                # Each file must be a capture. Any other file would be damage in the joined file.
                 with Reader(capture) as reader:
                     recordings.append(reader.recordings)
                     _refuse_parts(path, reader, parts)
@@ -204,7 +204,7 @@ def join(
 
 
 class _KeptClocks(Changes):
-    """Descriptions in which all processes are on one clock, so that no reader moves their times."""
+    """Changes of descriptions: all processes are on one clock, so that no reader moves their times."""
 
     def __init__(self, reader: Reader, clock: str) -> None:
         self._reader = reader
@@ -235,8 +235,8 @@ def _refuse_repetition(paths: Sequence[Path]) -> None:
 
 
 def _refuse_copy(path: Path, reader: Reader, imported: list[Path]) -> None:
-    """Raise an error when an imported file has the content of an earlier one, and add it to these. A file that names
-    its recordings, such as a trace with the capture inside, needs no comparison."""
+    """Raise an error when an imported file has the content of an earlier file, and add it to the earlier files. A file
+    with known recordings, such as a trace with an embedded capture, needs no comparison."""
     pids = [pid for _, pid in reader.recordings]
     if all(map(recording_of, pids, reader.processes)):
         return
@@ -251,7 +251,7 @@ def _refuse_copy(path: Path, reader: Reader, imported: list[Path]) -> None:
 def _refuse_parts(
     path: Path, reader: Reader, parts: dict[tuple[str, int, int], tuple[Path, int]]
 ) -> None:
-    """Raise an error when a recording in a file is in an earlier one, too. ``parts`` has the recordings so far, with
+    """Raise an error when a recording of a file is in an earlier file, too. ``parts`` has the recordings so far, with
     their file and instance. Files of one instance share no block. Each slice is a separate instance, so slices may
     share rows."""
     for (instance, pid), info in zip(reader.recordings, reader.processes, strict=True):

@@ -1,6 +1,6 @@
 """Writing files atomically: a destination is checked before work is done for it, and a file is complete or absent.
 
-All outputs get their mode here: what the umask allows.
+All outputs get their mode here, by the umask.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHUNK = 1 << 20
 
 
 class Unwritable(CutraceError):
-    """The system refuses to write ``path``; ``reason`` says why."""
+    """The system refuses to write ``path``. ``reason`` is the system's message."""
 
     def __init__(self, path: Path, reason: str | None) -> None:
         super().__init__(
@@ -92,9 +92,9 @@ def keep_sources(
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the name of a file or folder to write, in a private folder beside ``path``. It becomes ``path`` in one step
-    on success, and is removed on failure. If ``path`` is a link, its target is replaced. It gets the mode that the
-    umask allows.
+    """Yield the name of a file or folder to write, in a private folder beside ``path``. On success it becomes ``path``
+    in one step, with the mode that the umask allows. On failure it is removed. If ``path`` is a link, its target is
+    replaced.
 
     Raises :class:`CutraceError` when ``path`` cannot be written; errors name ``path``, or the target of the link.
     """
@@ -111,7 +111,7 @@ def replacing(path: Path) -> Iterator[Path]:
                 error.args = (str(error).replace(str(temporary), str(path)),)
                 raise
             if temporary.is_dir() and target.is_dir():
-                # A folder is not replaced in one step: the old one goes into the temporary folder first.
+                # A folder is not replaced in one step: the old folder goes into the temporary folder first.
                 target.rename(Path(folder, f"{path.name}.old"))
             publish(temporary, target)
     except OSError as error:
@@ -201,7 +201,7 @@ def no_room(reason: str | None) -> CutraceError:
     """Return the error for a temporary file that cannot be written."""
     try:
         place = f" in {tempfile.gettempdir()}"
-    except OSError:  # no folder is usable
+    except OSError:  # No folder is usable.
         place = ""
     return CutraceError(
         f"cannot write temporary files{place}: {reason}. Set TMPDIR to a folder with room."
@@ -216,7 +216,7 @@ def size_of(path: Path) -> int:
 
 
 def concatenate(parts: Iterable[Path], whole: BinaryIO) -> None:
-    """Append files to an open one: concatenated captures are a capture."""
+    """Append files to an open file. Concatenated captures are a capture."""
     for path in parts:
         with path.open("rb") as part:
             shutil.copyfileobj(part, whole, _CHUNK)
@@ -233,7 +233,7 @@ def read_at(file: int, size: int, offset: int) -> bytes:
     """Read up to ``size`` bytes from ``offset``. Several threads may read one file."""
     if hasattr(os, "pread"):
         return os.pread(file, size, offset)
-    with _ONE_POSITION:  # Windows has no pread
+    with _ONE_POSITION:  # Windows has no pread.
         os.lseek(file, offset, os.SEEK_SET)
         return os.read(file, size)
 

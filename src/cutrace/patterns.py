@@ -1,4 +1,4 @@
-"""The one language of patterns for names.
+"""Patterns of names, with the same syntax everywhere.
 
 A pattern is an exact name, a name with ``*``, ``?`` or ``[...]`` as in a shell, or ``/a regular expression/``.
 """
@@ -22,9 +22,9 @@ _WILDCARDS = frozenset("*?[")
 
 @lru_cache(maxsize=1024)
 def matcher(pattern: str) -> Matches:
-    """Return a function that says whether a name matches a pattern. Upper and lower case differ.
+    """Return a function that tests whether a name matches a pattern. Upper and lower case differ.
 
-    A regular expression may match a part of the name. Raises :class:`CutraceError` for one that is not valid.
+    A regular expression may match a part of the name. Raises :class:`CutraceError` for an invalid pattern.
     """
     if _is_expression(pattern):
         try:
@@ -41,7 +41,7 @@ def matcher(pattern: str) -> Matches:
 
 
 def in_another_case(pattern: str, names: Iterable[str]) -> list[str]:
-    """The names that match a valid pattern if upper and lower case are the same."""
+    """The names that match a valid pattern if case is ignored."""
     if _is_expression(pattern):
         expression = re.compile(pattern[1:-1], re.IGNORECASE)
         return list(filter(expression.search, names))
@@ -61,6 +61,6 @@ def several(given: Patterns) -> tuple[str, ...]:
 
 
 def any_matcher(patterns: Iterable[str]) -> Matches:
-    """Return a function that says whether a name matches one of several patterns."""
+    """Return a function that tests whether a name matches one of several patterns."""
     matchers = [matcher(pattern) for pattern in patterns]
     return lambda name: any(matches(name) for matches in matchers)

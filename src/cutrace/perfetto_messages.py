@@ -1,8 +1,8 @@
-"""Perfetto's messages: the fields that the exporter writes and those that the importer reads.
+"""Perfetto's messages: the fields that the exporter writes or the importer reads.
 
 :data:`MESSAGES` has the names and numbers of Perfetto's .proto files. A test compares it with the descriptors of the
-``perfetto`` package. cutrace does not import that package, because this takes as long as converting half a million
-events.
+``perfetto`` package. cutrace does not import that package, because the import takes as long as converting half a
+million events.
 
 The build runs this file as a script, which writes the numbers as constants for the importer in C++. So only the
 standard library is imported.

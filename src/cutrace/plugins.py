@@ -1,9 +1,9 @@
 """Parts that can be added to cutrace: importers, exporters, statistics, reports of batch, verbs.
 
 The core's objects come first, then the objects of the extras (folders of ``extras/``), then the objects of other
-packages. Each is loaded on first use. Importers, exporters and verbs of other packages are looked for only when none of
-cutrace fits; a package that cannot be loaded is named in a warning and skipped. Such a package has an entry point of
-the group ``cutrace``. It names a module or object with some of these functions, and an extra has them in its
+packages. Each is loaded on first use. Other packages are searched for an importer, exporter or verb only if none of
+cutrace fits. If a package cannot be loaded, a warning names it and it is skipped. A package has an entry point of the
+group ``cutrace``, which names a module or object with some of these functions. An extra has them in its
 ``__init__.py``::
 
     from cutrace.plugins import Verb, hookimpl
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: The core's importers as ``module:object``, in the order in which they are asked.
+#: The importers of the core as ``module:object``, in the order in which they check a file.
 IMPORTERS = ("perfetto:PERFETTO", "kineto:KINETO", "xla:XLA", "chrome:CHROME")
-#: Asked last: it says why a file cannot be read, and what to do about it.
+#: The last importer. It raises the error for a file that cannot be read.
 UNSUPPORTED = "unsupported:UNSUPPORTED"
 
-#: The attributes that each object of a package must have, by the function that returns it.
+#: The required attributes of the objects of a package, by the function that returns them.
 _ATTRIBUTES = {
     "cutrace_importers": ("name", "description", "recognizes", "read"),
     "cutrace_exporters": ("name", "description", "suffixes", "folder", "__call__"),
@@ -76,7 +76,7 @@ class Verb:
 
 
 def hookimpl(function: _Function) -> _Function:
-    """Mark a function of another package as one that cutrace calls."""
+    """Mark a function of another package for calls from cutrace."""
     return function
 
 
@@ -137,7 +137,7 @@ def importer(source: SourceFile) -> Importer | None:
 
 def exporter(path: Path, name: str | None = None) -> Exporter:
     """Return the exporter with this name or ending (without its point). Without a name, the ending of the output
-    decides; the longest ending wins. Raises :class:`CutraceError` when no exporter fits."""
+    decides. The longest matching ending counts. Raises :class:`CutraceError` when no exporter fits."""
     fitting = _fitting(own_exporters(), path, name)
     if fitting:
         return fitting

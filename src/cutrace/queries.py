@@ -28,7 +28,7 @@ _Source = StrPath | Sequence[StrPath] | Trace
 
 #: The tables with the fields of NVTX payloads as columns, and the tables of their rows.
 _PAYLOADS = {"nvtx_range_payloads": "nvtx_ranges", "nvtx_mark_payloads": "nvtx_marks"}
-#: The column of each table that names kernels; ``short_name`` follows it.
+#: By table, the column with names of kernels. The column ``short_name`` follows it.
 _NAMING = {
     "kernels": "name",
     "launches": "name",
@@ -44,7 +44,7 @@ _ANY_TABLE = {"query", "query_table"}
 @dataclass(frozen=True)
 class QueryTables:
     """The tables that a query can name: the Arrow schema of each table, and a function that reads a table by its name.
-    ``notes`` returns sentences about what is missing. ``views`` are selects by name."""
+    ``notes`` returns sentences about missing data. ``views`` are selects by name."""
 
     schemas: Mapping[str, Any]
     read: Callable[[str], Any]
@@ -63,8 +63,8 @@ class QueryTables:
 
 
 def schemas() -> dict[str, Any]:
-    """The Arrow schema of each table of a trace. Tables of payloads have the columns of their fields instead of
-    ``arguments``, which only a trace knows."""
+    """The Arrow schema of each table of a trace. Tables of payloads have columns for the fields of payloads instead of
+    ``arguments``. Only the trace knows these fields."""
     found = {"processes": arrow.processes_schema()}
     for name in (*TABLES, *_PAYLOADS):
         schema = arrow.schema(_PAYLOADS.get(name, name))
@@ -90,8 +90,8 @@ def view_columns() -> dict[str, list[str]]:
 
 @contextmanager
 def tables_of(source: _Source, *, clock: Clock = "align") -> Iterator[QueryTables]:
-    """Yield the tables of a trace, as :func:`cutrace.loading.opened` opens it, or the tables of a folder that an extra
-    knows. Raises :class:`CutraceError` when DuckDB is not installed, or as that function does."""
+    """Yield the tables of a trace, opened by :func:`cutrace.loading.opened`, or the tables of a folder that an extra
+    supports. Raises :class:`CutraceError` when DuckDB is not installed, and the errors of that function."""
     _duckdb()
     folder = _folder(source)
     if folder:
@@ -162,9 +162,9 @@ def _short_name() -> Any:
 def answered(tables: QueryTables, query: str) -> Iterator[tuple[Any, Iterator[Any]]]:
     """Yield the Arrow schema of the result of a query, and its record batches, which are computed as they are read.
 
-    Only the tables that the query names are read. SQL has no access to files: DuckDB writes what exceeds its share of
-    the memory into a temporary folder. Ctrl-C ends a query. Raises :class:`CutraceError` when DuckDB is not installed
-    or the query fails.
+    Only the tables that the query names are read. SQL has no access to files. DuckDB itself writes data into a
+    temporary folder when it exceeds its share of the memory. Ctrl-C ends a query. Raises :class:`CutraceError` when
+    DuckDB is not installed or the query fails.
     """
     try:
         query.encode()
@@ -181,7 +181,7 @@ def answered(tables: QueryTables, query: str) -> Iterator[tuple[Any, Iterator[An
         connection = duckdb.connect(config=config)
         run = partial(_run, pool, connection)
         try:
-            # A query can name a table only by one of its words, so the other tables can stay empty.
+            # A query can use a table only if the table's name is one of its words. The other tables can stay empty.
             words = _words(query)
             for name, schema in tables.schemas.items():
                 table = schema.empty_table()
@@ -206,7 +206,7 @@ def _bound(
     run: Callable[..., Any],
     connection: Any,
 ) -> Any:
-    """The relation of DuckDB for a query. The views that it names are made."""
+    """The relation of DuckDB for a query. Makes the views that the query names."""
     duckdb, _ = _duckdb()
     while True:
         try:
@@ -217,7 +217,7 @@ def _bound(
 
 
 def _make_view(connection: Any, tables: QueryTables, message: str) -> bool:
-    """Make the view that an error names as missing, and read its tables. Return False for other errors."""
+    """Make the missing view that an error names, and read its tables. Return False for other errors."""
     absent = re.search(r"Table with name (\w+) does not exist", message)
     if absent is None:
         return False
@@ -239,7 +239,8 @@ def _run(
     function: Callable[..., _Value],
     *arguments: object,
 ) -> _Value:
-    """Call a function of DuckDB in a thread. DuckDB would keep Python from handling a signal, which ends the query."""
+    """Call a function of DuckDB in a thread. In the main thread it would keep Python from handling a signal that ends
+    the query."""
     future = pool.submit(function, *arguments)
     try:
         return future.result()
@@ -267,7 +268,7 @@ def _check(duckdb: Any, statements: list[Any]) -> None:
 
 
 def _distinct(names: list[str]) -> Iterator[str]:
-    """The names. A name that occurred before gets a number. SQL ignores the case of names."""
+    """Make names distinct: a repeated name gets a number. SQL ignores the case of names."""
     known: set[str] = set()
     for name in names:
         number = 1
@@ -305,7 +306,7 @@ def _words(query: str) -> set[str]:
 
 
 def _sentence(text: str, query: str, tables: QueryTables) -> str:
-    """The message of DuckDB without its drawing of the query, and the names that the query can use."""
+    """DuckDB's message without the excerpt of the query, and the names that the query can use."""
     message = " ".join(text.partition("\n\nLINE ")[0].split())
     words = _words(query)
     columns = {}

@@ -1,9 +1,9 @@
 """Serving one file once to ui.perfetto.dev in a browser on this machine.
 
-The page may fetch from port 9001 of the loopback interface, where its own tools serve traces too. Any page in the
-browser, and any user of the machine, can also reach that port. So a request is checked. It must name this server as its
-host: a page whose name resolves to 127.0.0.1 would name another host. It must come from ui.perfetto.dev or from no
-page. It must have the only valid path, which cannot be guessed. The file is opened before the first request, so no
+The page may fetch from port 9001 of the loopback interface, where Perfetto's own tools serve traces too. Any page in
+the browser, and any user of the machine, can also reach that port. So each request is checked. Its host must be this
+server: a page whose name resolves to 127.0.0.1 would send another host. It must come from ui.perfetto.dev or from no
+page. Its path must be the only valid path, which cannot be guessed. The file is opened before the first request, so no
 request can choose a file.
 """
 
@@ -28,9 +28,9 @@ from .errors import CutraceError
 from .outputs import open_to_read, read_at
 
 UI = "https://ui.perfetto.dev"
-#: The only port that the page may fetch from, unless its own flag is set.
+#: The only port that the page may fetch from, unless a flag of the page is set.
 PORT = 9001
-#: Plugins of the page for GPU compute, which are off unless a link turns them on.
+#: Plugins of the page for GPU compute. They are off unless a link turns them on.
 PLUGINS = ("com.meta.GpuCompute", "dev.perfetto.GpuByProcess")
 
 _HOST = "127.0.0.1"
@@ -39,7 +39,7 @@ _METHODS = ("GET", "HEAD", "OPTIONS")
 _MAX_HEADER = 16 << 10
 _MAX_CONNECTIONS = 64
 _CHUNK = 1 << 16
-# A client that reads less than this on the loopback interface counts as stuck.
+# The slowest client (bytes/s). A client that reads less on the loopback interface counts as stuck.
 _MIN_RATE = 1 << 20
 
 
@@ -73,7 +73,7 @@ class Server:
                 f"cannot read {path}: {error.strerror}. Look at its name and permissions."
             ) from None
         self._size = os.fstat(self._file).st_size
-        # The page shows the last part as the name of the trace.
+        # The page shows the last part of the path as the name of the trace.
         self.path = f"/{secrets.token_urlsafe(16)}/{_plain(path.name)}"
         try:
             self._socket = socket.create_server((_HOST, port), backlog=_MAX_CONNECTIONS)
@@ -84,7 +84,7 @@ class Server:
 
     @property
     def link(self) -> str:
-        """The address to open: the page, the file, the required plugins, and what the page shows first."""
+        """The address to open: the page with the file, the required plugins, and the first view as parameters."""
         file = quote(f"http://{_HOST}:{self.port}{self.path}", safe=":/")
         other = "" if self.port == PORT else f"&rpc_port={self.port}"
         for name, value in self._shown.items():
@@ -92,7 +92,7 @@ class Server:
         return f"{UI}/#!/?url={file}&enablePlugins={','.join(PLUGINS)}{other}"
 
     def serve(self, timeout: float) -> bool:
-        """Answer requests. Returns True when the file was fetched whole, False when ``timeout`` seconds are over
+        """Answer requests. Returns True when the whole file was fetched. Returns False after ``timeout`` seconds
         without an open connection, or when the server is closed."""
         deadline = time.monotonic() + timeout
         self._socket.settimeout(0.1)
@@ -162,7 +162,7 @@ class Server:
                 else:
                     _drain(client)
         except OSError:
-            pass  # the client has gone, or is too slow: serve the others
+            pass  # The client has gone, or is too slow. Serve the others.
         finally:
             self._free.release()
 
@@ -209,7 +209,7 @@ class Server:
 
     def _send_file(self, client: socket.socket) -> None:
         deadline = time.monotonic() + self._patience + self._size / _MIN_RATE
-        # A separate descriptor: the server may be closed while a client is still served.
+        # Use a separate descriptor, because the server may be closed while a client is still served.
         with os.fdopen(os.dup(self._file), "rb", buffering=0) as file:
             at = 0
             while at < self._size:
@@ -219,7 +219,7 @@ class Server:
                 client.settimeout(_left(deadline))
                 client.sendall(data)
                 at += len(data)
-        # A client with the whole file closes its side. After the deadline the rest is in the client's buffer.
+        # A client closes its side when it has the whole file. After the deadline, the rest is in its buffer.
         client.shutdown(socket.SHUT_WR)
         with contextlib.suppress(TimeoutError):
             client.settimeout(_left(deadline))
@@ -282,7 +282,7 @@ def _left(deadline: float) -> float:
 
 
 def _drain(client: socket.socket) -> None:
-    """Let the client read the answer before the close of the connection resets what it still sends."""
+    """Let the client read the answer first: closing the connection resets it if the client still sends."""
     client.shutdown(socket.SHUT_WR)
     client.settimeout(0.5)
     with contextlib.suppress(OSError):

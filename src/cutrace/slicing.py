@@ -1,6 +1,6 @@
 """Cutting a part out of traces by times and by names of ranges, tests, kernels, processes and GPUs.
 
-This module looks up the names in a trace; :mod:`.trace.selection` decides which rows are kept with a match.
+This module looks up the names in a trace. :mod:`.trace.selection` selects the rows for the matches.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _NUMBER = re.compile("[0-9]{1,10}")
 
 @dataclass(frozen=True)
 class Conditions:
-    """What to cut out. A row must meet all conditions. A condition takes one string or a list of strings; a row must
-    meet one of the strings. Raises :class:`CutraceError` for anything else.
+    """The conditions of a cut. A row must meet all conditions. A condition is one string or a list of strings; a row
+    must meet one of the strings. Raises :class:`CutraceError` for other values.
 
     * ``start``, ``end``: times from the start of the trace, such as ``"1.5s"``; an int or ``"@N"`` is nanoseconds as in
       tables
@@ -85,8 +85,8 @@ class Conditions:
 @dataclass(frozen=True)
 class Cut:
     """The result of :func:`cutrace.slice`: ``rows`` of ``total`` events, and ``sentences`` that describe the
-    conditions. With a condition on ranges, ``coverage`` says how much of the GPU time of the whole trace has a range.
-    ``missing`` are sentences on the losses of the whole trace.
+    conditions. With a condition on ranges, ``coverage`` is the sentence on the share of the whole trace's GPU time in
+    ranges. ``missing`` are sentences on the losses of the whole trace.
     """
 
     rows: int
@@ -105,8 +105,8 @@ def cut(
     clock: Clock = "align",
     request: Request | None = None,
 ) -> Cut:
-    """Write the part of a trace, or of several as one, that meets the conditions: to a capture (``.bin``), or to any
-    other format of :func:`cutrace.convert`, as ``request`` says. ``clock`` is as in :func:`cutrace.load`.
+    """Write the part of a trace, or of several as one, that meets the conditions: to a capture (``.bin``), or to
+    another format of :func:`cutrace.convert`, by ``request``. ``clock`` is as in :func:`cutrace.load`.
 
     The trace is read in blocks. Memory grows by a few bytes for each API call if calls decide. Raises
     :class:`CutraceError` when a name is not in the trace, a source cannot be used or the destination cannot be
@@ -128,7 +128,7 @@ def cut(
             options = StatsOptions(ranges=conditions.ranges)
             covered = coverage(RANGE_SHARES.of(trace, options))
         if exporter.name == "capture":
-            # The temporary file of other formats is the result here.
+            # For other formats, the temporary file is the result here.
             rows = write_capture(trace, destination, selection, notes=notes)
         else:
             with selected(trace, selection, notes) as part:
@@ -242,7 +242,7 @@ def _tests(
     noun = "test" if len(names) == 1 else "tests"
     sentences.append(f"{noun} {_listing(names)}")
     owner = owners(trace)
-    # One nanosecond more includes the mark of the end.
+    # Add a nanosecond, to include the mark of the end.
     stretches = []
     for window_of_test in chosen:
         tester = window_of_test.process
@@ -255,15 +255,15 @@ def _tests(
 
 
 def _created(trace: Trace, c: Conditions) -> np.ndarray | None:
-    """Return the mask of the paths of graph nodes with a range of these names, None if there is none. An index, a
-    thread and a test choose launches, so nodes are not selected by their creation then."""
+    """Return the mask of the paths of graph nodes with a range of these names, None if there is none. Nodes are not
+    selected by their creation if an index, a thread or a test is given, because these select launches."""
     if not trace.origins or c.index != "all" or c.ranges == "own" or c.test:
         return None
     matches = any_matcher(c.nvtx)
     mask = np.zeros(len(trace.origins.paths), bool)
     for number, path in enumerate(trace.origins.paths):
         for name in path:
-            # Names of ranges of a domain follow its name and a colon.
+            # The name of a range in a domain has the domain's name and a colon before it.
             within_domain = name.partition(":")[2]
             if matches(name) or matches(within_domain):
                 mask[number] = True
@@ -276,8 +276,8 @@ def _created(trace: Trace, c: Conditions) -> np.ndarray | None:
 def _ranges(
     trace: Trace, c: Conditions, created: bool, sentences: list[str]
 ) -> tuple[Stretch, ...]:
-    """Return the stretches of the chosen ranges: NVTX ranges, and annotations of other tools that stand for them. None
-    is an error, unless graph nodes were ``created`` in such ranges."""
+    """Return the stretches of the chosen ranges: NVTX ranges, and annotations of other tools in their place. Raises an
+    error if there are none, unless graph nodes were ``created`` in such ranges."""
     matches = any_matcher(c.nvtx)
     verdicts: dict[int, bool] = {}
     matching: list[Stretch] = []
@@ -349,7 +349,7 @@ def _index(given: int | str) -> slice:
         raise CutraceError(
             f"{text!r} is not an index: write a number from 0, -1 for the last, 2:5 or all"
         ) from None
-    # From -1 to 0 would be empty: the last ends with the list.
+    # The slice from -1 to 0 would be empty, so the last index ends at the end of the list.
     return slice(number, number + 1 or None)
 
 
@@ -423,14 +423,15 @@ def _processes(
     for process in trace.processes:
         known += (process.name, str(process.pid))
     chosen = _named("process", patterns, find, known)
-    # Names of processes are private, and notes keep this sentence.
+    # Leave out names of processes: they are private, and this sentence is kept in notes.
     pids = [str(p.pid) for p in trace.processes if p.index in chosen]
     sentences.append(f"processes {_listing(pids)}")
     return chosen
 
 
 def _by_number(trace: Trace, pattern: str) -> set[tuple[int, int]]:
-    """Return a number in every process: a trace need not describe its GPUs and streams. Numbers have 32 bits."""
+    """Return a number for each process, because a trace may lack descriptions of its GPUs and streams. Numbers have 32
+    bits."""
     if _NUMBER.fullmatch(pattern) is None:
         return set()
     number = int(pattern)

@@ -1,14 +1,14 @@
 """Views with the names and columns of Nsight Systems' exports and of Perfetto's tables, for :mod:`cutrace.queries`.
 
 Each view is one select over the tables of a trace; docs/internals/sql.md lists them. Ids of strings, threads and tracks
-are hashes, so each view can be made alone.
+are hashes, so that no view depends on another.
 """
 
 from __future__ import annotations
 
 from .runbin import labels
 
-#: The table of all strings of a trace, which only ``StringIds`` reads.
+#: The table of all strings of a trace, for ``StringIds`` alone.
 STRINGS = "strings"
 
 
@@ -20,12 +20,12 @@ def _id(value: str) -> str:
 
 
 def _case(column: str, names: dict[int, str]) -> str:
-    """The name of a number, ``unknown`` where there is none."""
+    """The name of a number, ``unknown`` if it has none."""
     cases = [f"when {number} then '{name}'" for number, name in names.items()]
     return f"case {column} {' '.join(cases)} else 'unknown' end"
 
 
-# Packed as nsys does: the machine, the process and the thread. Here the index of the process stands for the machine.
+# The machine, the process and the thread, packed as by nsys. The index of the process stands for the machine.
 _GLOBAL_PID = "(((process::bigint + 1) << 48) | ((pid & 16777215) << 24))"
 _GLOBAL_TID = f"({_GLOBAL_PID} | (thread & 16777215))"
 _PLACE = (

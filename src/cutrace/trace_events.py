@@ -5,11 +5,11 @@ from __future__ import annotations
 from .runbin import labels
 from .runbin.labels import titled
 
-#: The argument for keys of an event that have no field in the capture.
+#: The argument for keys of an event without a field in the capture.
 WRAP = "trace_event"
 #: The argument for fields of a record that Kineto does not write. A top-level key of this name marks a file of cutrace.
 OWN = "cutrace"
-#: The top-level key with sentences about what is not in the file.
+#: The top-level key with sentences about missing data.
 MISSING = "cutrace_missing"
 
 #: The name of the process for events without a process.
@@ -37,7 +37,7 @@ OVERHEADS = {
 #: Categories of slices on the host by HOST_SLICE_KINDS.
 HOST_CATEGORIES = {1: "cpu_op", 2: "user_annotation", 3: "python_function"}
 
-#: ``external_correlations`` rows with Kineto's External ids are of this kind.
+#: The kind of ``external_correlations`` rows with Kineto's External ids.
 EXTERNAL_KIND = 0xFFFF
 
 #: Kineto's names of device properties, and the fields of ``devices``.

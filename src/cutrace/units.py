@@ -8,7 +8,7 @@ from typing import SupportsIndex
 
 from .errors import CutraceError
 
-#: A time: an integer of nanoseconds, also one of NumPy, or a string with a unit, such as ``"1.5s"`` or ``"200ms"``.
+#: A time: an integer of nanoseconds (of Python or NumPy), or a string with a unit, such as ``"1.5s"`` or ``"200ms"``.
 #: As a moment, a string counts from the start of the trace, and an integer or ``"@N"`` is a time of its tables.
 Time = SupportsIndex | str
 #: A size: an integer of bytes, or a string such as ``"512MiB"``.
@@ -47,7 +47,7 @@ _NUMBER = re.compile(
 )
 _MOMENT = re.compile(r"@[0-9]{1,40}")
 
-#: The units of times for people, and their digits after the point.
+#: The units of times for people, and their number of digits after the point.
 _SHOWN_TIMES = ((1, "ns", 0), (10**3, "us", 1), (10**6, "ms", 2), (10**9, "s", 3))
 
 
