@@ -15,6 +15,7 @@ from cutrace import conversion
 from cutrace.errors import CutraceError
 from cutrace.exporters.base import Request
 from cutrace.exporters.perfetto import export, host_writer, pipeline, write
+from cutrace.runbin.blocks import HEADER_SIZE
 from pftrace import EXTENSIONS, Decoded, decode, packets
 
 DATA = Path(__file__).parents[1] / "data"
@@ -400,6 +401,15 @@ class TestWhatIsMissing:
         assert any(n.startswith("3 rows of kernels without known times") for n in notices)
         assert decoded.attributes["cutrace.missing"] == len(notices)
         assert decoded.attributes["cutrace.missing.0"] == notices[0]
+
+    def test_damage_of_a_table_that_no_track_shows_is_told(self, tmp_path: Path) -> None:
+        data = bytearray((captures.DATA / "torch_step.bin").read_bytes())
+        with cutrace.load(captures.DATA / "torch_step.bin") as trace:
+            (block,) = trace.block_infos("contexts")
+        data[block.offset + HEADER_SIZE] ^= 1
+        (tmp_path / "c.bin").write_bytes(data)
+        attributes = convert(tmp_path / "c.bin").attributes
+        assert attributes["cutrace.missing.0"].startswith("damaged block at byte")
 
     def test_a_capture_that_lost_nothing_has_no_such_track(self, ordinary: Path) -> None:
         decoded = convert(ordinary)

@@ -460,7 +460,8 @@ def _missing(
         if count:
             rows = count_of(count, "row")
             yield f"{rows} of {table} without known times, not shown", count
-    for damage in trace.damage:
+    # The export does not read all tables.
+    for damage in trace.quality.damage:
         yield located(damage), damage.rows
     for note in trace.notes:
         yield note, 0
