@@ -282,6 +282,19 @@ def test_processes_have_their_place_in_the_job(tmp_path):
     ]  # fmt: skip
 
 
+def test_a_process_that_was_killed_is_not_complete(tmp_path):
+    with Capture(tmp_path / "a.bin", pid=100) as c:
+        c.mark("here", 5)
+    with Capture(tmp_path / "b.bin", pid=101) as c:
+        c.mark("here", 5)
+        c.flush()
+        c.writer._file.flush()
+        (tmp_path / "killed.bin").write_bytes(c.writer._part.read_bytes())
+    query = "select complete from processes order by pid"
+    found = cutrace.sql([tmp_path / "a.bin", tmp_path / "killed.bin"], query)
+    assert found["complete"].to_pylist() == [True, False]
+
+
 def test_errors_name_what_is_missing(capture, monkeypatch):
     with pytest.raises(cutrace.CutraceError, match="Did you mean"):
         cutrace.sql(capture, "select * from kernel")

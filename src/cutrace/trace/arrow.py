@@ -364,6 +364,11 @@ def processes_schema() -> Any:
             _extra("boot_id", text, "id of the boot of the machine"),
             _extra("command", pa.list_(text), "arguments of the command"),
             _extra(
+                "complete",
+                pa.bool_(),
+                "whether its capture was closed in order; a killed process may lack its last rows",
+            ),
+            _extra(
                 "description",
                 text,
                 "description of the process in the capture, as a JSON object",
@@ -387,6 +392,7 @@ def processes(trace: Trace) -> Any:
             "host": _text(process.host),
             "boot_id": _text(process.boot_id),
             "command": list(map(_text, process.command)),
+            "complete": process.complete,
             "description": json.dumps(process.info),
         }
         rows.append(row)
