@@ -5,10 +5,10 @@
 Runs ``workloads/collective_calls.py`` on two GPUs under `cutrace record`. For each of its phases, `cutrace batch
 collectives` reports over the slice of this phase. These conditions have to hold:
 
-* calls and bytes of each collective are equal to the numbers of the program; * the group has all ranks and one
-communicator; DDP with a separate group has another communicator than plain DDP; * the bus bandwidth is within 5 % of
-the program's value, for calls of at least 16 MiB. The time of the program includes the time between two calls, so its
-value may be up to 15 % smaller.
+* calls and bytes of each collective are equal to the numbers of the program;
+* the group has all ranks and one communicator; DDP with a separate group has another communicator than plain DDP;
+* the bus bandwidth is within 5 % of the program's value, for calls of at least 16 MiB. The time of the program includes
+  the time between two calls, so its value may be up to 15 % smaller.
 
 ``--nccl-tests`` is a folder with built programs of nccl-tests. The result also has their bandwidth for the same sizes,
 from a run without cutrace. Needs two NVIDIA GPUs and PyTorch. Exit status 1 when a condition does not hold.

@@ -10,8 +10,8 @@ sources), with CuPy installed. Golden files are written to a separate folder, ne
 ``update``       two sessions that write golden files. The second confirms tests that the first could not run twice.
 ``check``        three unchanged sessions: eight workers, three workers, one process in a shuffled order.
 ``sensitivity``  200 passing gated tests get an additional kernel, copy, synchronisation or allocation, or one kernel
-less (by golden files that are recorded with one kernel more). Counts the tests that fail, or are shown as better, and
-the failures that name the line of Python from which the work came.
+                 less. For the latter, golden files are recorded with an additional kernel. Counts the tests that fail,
+                 or are shown as better, and the failures that name the line of Python from which the work came.
 
 ``--check-only`` compares with golden files of another machine, the folder ``--golden``. ``--fake`` uses the fake GPU of
 this project's tests, and a suite for it. Exit status 1 when a target is missed or a session did not end.

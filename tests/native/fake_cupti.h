@@ -65,7 +65,7 @@ void fake_unload_module();
 // after the callback.
 void fake_module_loaded(std::uint32_t module, std::uintptr_t context, const void* cubin, std::size_t size);
 void fake_module_unloading(std::uint32_t module, std::uintptr_t context);
-// CUDA graphs. They have numbers and their nodes ids, as in CUPTI 13.0. Each change is reported on the calling thread.
+// CUDA graphs. Graphs have numbers and nodes have ids, as in CUPTI 13.0. Each change is reported on the calling thread.
 std::uint32_t fake_graph();
 // Adds a kernel, or a fill (`kernel` null). Returns its id, or 0 for an unknown graph.
 std::uint64_t fake_graph_add(std::uint32_t graph, const char* kernel);

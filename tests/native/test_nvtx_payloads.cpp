@@ -384,7 +384,7 @@ TEST(payloads_name_and_color_their_event) {
   const auto schema = registered(d, {{entry("message", NVTX_PAYLOAD_ENTRY_TYPE_NVTX_REGISTERED_STRING_HANDLE, kMessage),
                                       entry("category", NVTX_PAYLOAD_ENTRY_TYPE_CATEGORY), entry("color", NVTX_PAYLOAD_ENTRY_TYPE_COLOR_ARGB),
                                       entry("id", NVTX_PAYLOAD_ENTRY_TYPE_INT32)}});
-  // A schema that other payloads of the event refer to has no separate fields, but may have the message.
+  // A schema that other payloads of the event refer to adds no arguments, but may have the message.
   const auto name = registered(d, {{entry("name", NVTX_PAYLOAD_ENTRY_TYPE_CSTRING, kMessage | NVTX_PAYLOAD_ENTRY_FLAG_ARRAY_ZERO_TERMINATED)},
                                    NVTX_PAYLOAD_SCHEMA_TYPE_DYNAMIC, 0, nullptr, NVTX_PAYLOAD_SCHEMA_FLAG_REFERENCED});
   program.begin();

@@ -83,7 +83,7 @@ void bind_events(nb::module_& m) {
            [](const EventScanner& self, const AnyColumn& ids) {
              nb::list out;
              for (std::size_t i = 0; i < ids.size; ++i) {
-               if (ids[i] >= self.texts().size()) throw std::out_of_range("no text has this id");
+               if (ids[i] >= self.texts().size()) throw std::out_of_range("no string has this id");
                out.append(to_bytes(self.texts()[static_cast<std::uint32_t>(ids[i])]));
              }
              return out;

@@ -191,7 +191,7 @@ bool PayloadReader::Object::add(std::string name, const std::string& value) {
 }
 
 void PayloadReader::add(Object& object, std::string name, const std::string& value) {
-  if (!object.add(std::move(name), value)) lose(1, "fields of NVTX payloads that are too long as text");
+  if (!object.add(std::move(name), value)) lose(1, "fields of NVTX payloads that exceed the longest string");
 }
 
 EventValues PayloadReader::read(std::uint16_t domain, const std::uint8_t* payloads, bool deferred) {
@@ -418,7 +418,7 @@ void PayloadReader::write_value(const FieldWalk& walk, const FieldPlace& place, 
   out += '[';
   for (std::size_t i = 0; i < place.count; ++i) {
     if (out.size() > kLongestArray) {
-      lose(place.count - i, "elements of arrays in NVTX payloads that are too long as text");
+      lose(place.count - i, "elements of arrays in NVTX payloads that exceed the longest string");
       break;
     }
     if (i != 0) out += ',';

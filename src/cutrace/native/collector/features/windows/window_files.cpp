@@ -40,7 +40,7 @@ bool WindowFiles::open(const std::function<std::uint32_t()>& call_number) {
     resume();  // CUPTI may have been attached meanwhile
   };
   std::string error;
-  if (recording_.carry_out(open, nullptr, "begun for a capture range", error) == Outcome::done) return true;
+  if (recording_.carry_out(open, nullptr, "started for a capture range", error) == Outcome::done) return true;
   given_up->store(true);
   if (window_.is_open()) return true;
   if (recording_.running()) notes_.add("a capture range was not recorded, because CUPTI did not respond in time (patience_ms)");
