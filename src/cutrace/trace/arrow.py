@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Units of quantities: columns with them are signed integers, so that arithmetic does not wrap.
 QUANTITIES = frozenset(("ns", "bytes", "KB/s"))
-# Numbers that JSON does not have, as the collector writes them.
+# The collector's names of the floats that JSON lacks.
 _NOT_FINITE = ("nan", "inf", "-inf")
 
 

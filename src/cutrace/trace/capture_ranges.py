@@ -1,4 +1,4 @@
-"""Captures of windows: what was recorded, and what was not.
+"""Captures of windows: the recorded times, and the times between them.
 
 With a capture range (docs/howto/long-runs.md) a process is recorded only in the windows that its program opens.
 ``Process.windows`` has the windows. The time between windows is neither a loss nor idle time, because nothing is known

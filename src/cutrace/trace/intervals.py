@@ -34,7 +34,7 @@ class Intervals:
             start = start[order]
             end = end[order]
         reached = np.maximum.accumulate(end)
-        # An interval starts where all earlier ones have ended.
+        # A new interval starts where all earlier intervals have ended.
         is_apart = start[1:] > reached[:-1]
         starts = np.append(True, is_apart)
         ends = np.append(is_apart, True)
@@ -59,12 +59,12 @@ class Intervals:
         return Intervals(self.start[later], self.end[later])
 
     def within(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """How long (ns) the intervals last within each window from ``start`` to ``end``. Windows may overlap."""
+        """The length (ns) of the intervals within each window from ``start`` to ``end``. Windows may overlap."""
         length: np.ndarray = self._until(end) - self._until(start)
         return length
 
     def _until(self, times: np.ndarray) -> np.ndarray:
-        """How long the intervals last up to each time."""
+        """The length of the intervals up to each time."""
         lengths = self.end - self.start
         whole = np.append(0, np.cumsum(lengths))
         starts = np.append(0, self.start)

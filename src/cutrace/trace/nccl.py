@@ -44,7 +44,7 @@ NO_CALL = NcclCall()
 
 
 class NcclCalls:
-    """The calls of NCCL in ``nvtx_ranges``. ``calls`` has the distinct ones; number 0 is :data:`NO_CALL`."""
+    """The calls of NCCL in ``nvtx_ranges``. ``calls`` has the distinct calls by number; number 0 is :data:`NO_CALL`."""
 
     def __init__(self, trace: Trace) -> None:
         self._strings = trace.strings

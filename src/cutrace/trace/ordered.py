@@ -91,7 +91,7 @@ class BlockOrder(Generic[S, T]):
     """Blocks whose rows are taken in windows of time.
 
     ``read`` returns the starts of a block's rows and its content, or None if it has no rows; it is called again for a
-    block that was dropped. A window starts where the one before ended. :meth:`fill` reads its blocks, and
+    block that was dropped. A window starts at the end of the previous window. :meth:`fill` reads its blocks, and
     :meth:`advance` ends it.
 
     The ``first_time`` of a source can be wrong: its block can have earlier rows. With ``apart``, such a block is set

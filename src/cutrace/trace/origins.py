@@ -40,7 +40,7 @@ _CREATING = np.dtype(
 
 
 class Creation(NamedTuple):
-    """How nodes were created: the number of their path, the thread, and the API function ("" if unknown)."""
+    """The creation of nodes: the number of their path, the thread, and the API function ("" if unknown)."""
 
     path: int
     thread: int

@@ -28,8 +28,8 @@ _INTENDED = ("nvtx_open", "nvtx_unmatched_pop", "let_go")
 class Loss:
     """A number (``count``) of records that the capture does not hold. Some reasons count other things.
 
-    ``reason`` is a name of ``LOSS_REASONS`` or ``not_closed`` (see :func:`unfinished`), ``meaning`` what it counts.
-    ``detail`` names the activity kind, file or error. ``process`` is the index of the process.
+    ``reason`` is a name of ``LOSS_REASONS`` or ``not_closed`` (see :func:`unfinished`), ``meaning`` describes the
+    counted things. ``detail`` names the activity kind, file or error. ``process`` is the index of the process.
     """
 
     reason: str
@@ -102,7 +102,7 @@ class EarlyStart:
 
 @dataclass(frozen=True)
 class Quality:
-    """What is missing or uncertain in a trace.
+    """The missing and the uncertain data of a trace.
 
     ``unknown`` counts, by table, the rows without known times (``Trace.unknown`` has them). ``never_ended`` counts the
     rows among these that start and never end. ``losses`` are records missing from the file, ``damage`` is an unreadable

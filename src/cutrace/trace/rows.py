@@ -116,7 +116,7 @@ def time_order(times: np.ndarray) -> np.ndarray | None:
 
 
 def ascends(values: np.ndarray) -> bool:
-    """Whether no value is less than the one before."""
+    """Whether values are in ascending order; equal values are allowed."""
     return bool((values[1:] >= values[:-1]).all())
 
 
@@ -145,7 +145,7 @@ def distinct(values: np.ndarray) -> np.ndarray:
 
 
 def counted(values: np.ndarray) -> dict[int, int]:
-    """How often each of these integers occurs; they ascend."""
+    """The number of occurrences of each integer. The integers ascend."""
     if len(values) <= _FEW_VALUES:
         counts = Counter(values.tolist())
         return dict(sorted(counts.items()))

@@ -347,7 +347,7 @@ class SelectedRows:
 
     @cached_property
     def _stretches(self) -> _Stretches:
-        # An empty range contains nothing, but touches what is around it.
+        # An empty range contains no rows, but touches the rows around it.
         stretches = self._selection.stretches or ()
         lasting = [replace(s, end=max(s.end, s.start + 1)) for s in stretches]
         return _Stretches(tuple(lasting))

@@ -316,7 +316,7 @@ class Trace(TraceTables):
 
     @property
     def quality(self) -> Quality:
-        """What is missing or uncertain. Reads each block that was not read before."""
+        """The missing and the uncertain data. Reads each block that was not read before."""
         unknown = {}
         for name, table in TABLES.items():
             rows = 0
