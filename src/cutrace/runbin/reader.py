@@ -56,7 +56,8 @@ _TYPES_OF_INFO: dict[str, tuple[type, ...]] = {
 }
 _TEXTS_OF_INFO = frozenset(("command", "kinds", "notes", "dumped_because"))
 
-# By kind of dtype, the kinds in a file that can be converted to it. Signed and unsigned integers convert to each other.
+# For each kind of dtype, the kinds in a file that can be read as this kind. Signed and unsigned integers can be read as
+# each other.
 _READ_AS = {"u": "ui", "i": "ui", "f": "f", "V": "V"}
 
 #: Files up to this size are read at once: a test suite writes many small files.
@@ -433,12 +434,12 @@ def _described(data: bytes) -> dict[str, Any] | None:
     if not isinstance(info, dict):
         return None
     if "tables" in info and info["tables"] == _own_schema():
-        # Share the declaration: a capture of a thousand ranks would hold a thousand equal ones.
+        # Share the declaration: a capture of a thousand ranks would otherwise hold a thousand equal objects.
         info["tables"] = _own_schema()
     return info
 
 
-#: Process blocks up to this size are cached: the captures of a test suite repeat the same ones.
+#: Process blocks up to this size are cached: the captures of a test suite repeat the same blocks.
 _REMEMBERED = 1 << 16
 _described_before = lru_cache(maxsize=8)(_described)
 

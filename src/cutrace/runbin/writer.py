@@ -168,8 +168,8 @@ class Writer:
         self.rows("losses", np.array(rows, TABLES["losses"].dtype))
 
     def close(self, *, in_order: bool = True) -> None:
-        """Write what is left, mark the capture as closed in order and rename the file. With ``in_order`` False the mark
-        is not written."""
+        """Write the remaining data, mark the capture as closed in order and rename the file. With ``in_order`` False
+        the mark is not written."""
         self._write_strings()
         if self._ended is None:
             self._ended = self._last
