@@ -1,4 +1,4 @@
-"""The checks of ``cutrace doctor``: whether this machine can record, and what to do if it cannot."""
+"""The checks of ``cutrace doctor``: whether this machine can record, and advice if it cannot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OLDEST_DRIVER = 12000
 
 @dataclass(frozen=True)
 class Check:
-    """One check: its result (``finding``) and, unless the status is ``ok``, what to do (``advice``)."""
+    """One check: its result (``finding``) and, unless the status is ``ok``, the next step (``advice``)."""
 
     name: str
     status: Literal["ok", "warning", "problem"]

@@ -47,7 +47,7 @@ class Recording:
     :param output: the output, None when no process wrote anything.
     :param capture: the file with the capture: ``output``, or ``run.bin`` in the same folder.
     :param processes: number of processes that wrote a file.
-    :param running: pids of processes that were still recording; the capture holds what they wrote so far.
+    :param running: pids of processes that were still recording. The capture has the rows that they wrote so far.
     :param trouble: a sentence about an error of sampling, or about the loss of the process or of the folder, "" for
         none.
     :param windows: the files of the windows, if each window has a file. ``output`` and ``capture`` are then the files
@@ -293,7 +293,7 @@ def _captures(output: Path) -> tuple[Path, Path]:
     return beside, beside
 
 
-# How long (s) to wait for ending processes to close their files.
+# The time (s) to wait for ending processes to close their files.
 _GRACE = 1.0
 
 

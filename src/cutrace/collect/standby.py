@@ -410,7 +410,7 @@ class _Connection:
 
 
 def _find(pid: int) -> _Connection:
-    """Connect to a process. Raises :class:`CutraceError`, with what to do, when it is not on standby."""
+    """Connect to a process. Raises :class:`CutraceError`, with advice, when it is not on standby."""
     deadline = time.monotonic() + _GREETING
     # If a process has closed all its descriptors, it opens its socket again.
     while (
