@@ -151,7 +151,7 @@ def _bytes(field: int, value: bytes) -> bytes:
 
 
 def _wall_clock(trace: Trace) -> int | None:
-    """When the trace starts (ns since 1970); None if it is not known."""
+    """The wall-clock time of the start of the trace (ns since 1970); None if it is not known."""
     known = trace.clocks[trace.clocks["realtime"] > 0]
     if not len(known):
         return None

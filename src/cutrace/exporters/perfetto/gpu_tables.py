@@ -60,12 +60,12 @@ class Family:
 
 @dataclass(frozen=True)
 class GpuTable:
-    """How a table becomes events.
+    """The description of a table's events.
 
     A family depends on the device, on ``family_fields``, and on ``launch_fields`` of the launch configuration, if rows
     have one. ``describe`` returns the family of a row. A style also depends on the queue, on ``number_fields``, and on
-    the name in the launch configuration. ``counts`` are the integer arguments of a style, ``ratios`` the fractional
-    ones; ``numbers`` computes both, with one row for each style. ``arguments`` differ from event to event.
+    the name in the launch configuration. ``counts`` are the integer arguments of a style, and ``ratios`` its fractional
+    arguments. ``numbers`` computes both, with one row for each style. ``arguments`` differ from event to event.
     """
 
     name: str

@@ -137,7 +137,7 @@ Describe = Callable[[Trace, np.void], EventStyle]
 
 @dataclass(frozen=True)
 class HostTable:
-    """How a table becomes events on tracks.
+    """The description of a table's events on tracks.
 
     ``track`` describes its tracks. The key of a track is the value of ``track_fields``: 0 without fields, a tuple for
     several. ``describe`` reads the ``style_fields``; counters have no style. Each of ``arguments`` becomes a debug
@@ -970,7 +970,7 @@ class HostTracks:
     """The tracks below the tracks of processes, by number. ``parents`` has the track uuid of each process. The events
     of all tracks are on one packet sequence in rising time, so viewers need not sort them.
 
-    :meth:`of` numbers tracks and :meth:`add` creates new ones, so one thread can number tracks while another thread
+    :meth:`of` numbers tracks and :meth:`add` creates new tracks. So one thread can number tracks while another thread
     writes an earlier window.
     """
 

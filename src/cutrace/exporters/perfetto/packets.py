@@ -315,7 +315,7 @@ class Sequence:
         self.packet({"clock_snapshot": {"clocks": clocks}})
 
     def intern(self, entries: Iterable[Interned], encoded: bytes = b"") -> None:
-        """Write the entries that this sequence has not received yet, and the ``encoded`` ones."""
+        """Write the entries that this sequence has not received yet, and the ``encoded`` entries."""
         data: dict[str, list[dict[str, Any]]] = {}
         for entry in entries:
             key = (entry.field, entry.iid)

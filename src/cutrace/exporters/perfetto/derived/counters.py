@@ -38,8 +38,8 @@ _IN_GPU = frozenset((3, 4, 6, 128))
 
 
 class CounterSet:
-    """Counters of one sort of a process, by number, over the time from ``span[0]`` to ``span[1]``. Numbers from
-    ``Levels.MOST`` on have no counter. With ``peaks``, the value of a part of the time is the peak, not the mean.
+    """The counters of one sort of a process, by number. They cover the time from ``span[0]`` to ``span[1]``. Numbers
+    from ``Levels.MOST`` on have no counter. With ``peaks``, the value of a part of the time is the peak, not the mean.
     ``changes`` is the number of changes if it is known."""
 
     def __init__(

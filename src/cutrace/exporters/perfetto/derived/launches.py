@@ -38,7 +38,7 @@ class RangesAhead(BlockRanges):
             self._nvtx.append(rows)
 
     def take(self, until: int) -> list[np.ndarray]:
-        """The NVTX ranges that start before ``until``, and some later ones, each once."""
+        """The NVTX ranges that start before ``until``, and some later ranges, each once."""
         self.advance(until)
         taken = self._nvtx
         self._nvtx = []
