@@ -131,7 +131,7 @@ class Rows:
         return good
 
     def settle(self, out: Import, what: str) -> np.ndarray:
-        """Account for all rows and return the usable ones."""
+        """Account for all rows and return the usable rows."""
         durations = self._durations
         if "end" in TABLES[self.table].offsets:
             starts = self.rows["start"].astype(np.int64)

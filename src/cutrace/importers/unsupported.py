@@ -1,4 +1,4 @@
-"""Files that no importer reads: their formats, and what to do about them."""
+"""Files that no importer reads: their formats, and advice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OF_NSYS = "is a report of Nsight Systems: export it with `nsys export --type sq
 #: Endings of such reports.
 _REPORTS_OF_NSYS = frozenset((".nsys-rep", ".qdrep"))
 
-#: The format of a file and what to do, by its first bytes.
+#: The format of a file with advice, by the first bytes of the file.
 _KNOWN: tuple[tuple[bytes, str], ...] = (
     (b"NVIDIA Tegra Profiler Report", _OF_NSYS),
     (
