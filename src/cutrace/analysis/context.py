@@ -117,7 +117,7 @@ class CollectorContext:
 
     @cached_property
     def configurations(self) -> tuple[np.ndarray, list[Configuration]]:
-        """The number of each launch configuration of the trace, and the distinct ones by number."""
+        """The number of each launch configuration of the trace, and the distinct configurations by number."""
         groups = Groups(self._configuration)
         launches = self.trace.table("launches")
         fields = [launches[field] for field in _CONFIGURATION_FIELDS]

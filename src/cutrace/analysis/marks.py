@@ -33,7 +33,7 @@ class Window:
     """A part of a capture: ``start`` <= time < ``end`` (ns of BOOTTIME).
 
     ``process`` is the index of the process that set the marks (:data:`ALL_PROCESSES` for a whole capture) and
-    ``thread`` its thread. ``regions`` are the windows inside, nested ones included, in the order of their start; names
+    ``thread`` its thread. ``regions`` are the windows inside, with nested windows, in the order of their start. Names
     may repeat. Calls that ``thread`` makes within a span (start, end) of ``tool`` do not count. ``complete`` is False
     when a mark is missing. The window then starts or ends with the enclosing window.
     """

@@ -156,7 +156,7 @@ def _first(arguments: str) -> str:
 
 
 def _closing(name: str, at: int) -> int | None:
-    """The index after the bracket that closes the one at ``at``; None if there is none."""
+    """The index after the bracket that closes the bracket at ``at``; None if there is none."""
     stack: list[str] = []
     for token in _BRACKET.finditer(name, at):
         text = token[0]

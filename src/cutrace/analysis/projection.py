@@ -174,8 +174,8 @@ class _Slices:
         return np.repeat(group[near], sizes), spanned(low, high)
 
     def remove_ended(self, time: int) -> list[np.ndarray]:
-        """Remove the slices that ended before ``time``, but keep the latest ones. Returns their group, the first start
-        and the last end of their work, operations and GPU time."""
+        """Remove the slices that ended before ``time``, but keep the latest slices. Returns their group, the first
+        start and the last end of their work, operations and GPU time."""
         ended = (self._columns[1] < time) | (time == _LATE)
         if time < _LATE:
             ended[-_KEPT:] = False
