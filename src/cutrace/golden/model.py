@@ -47,7 +47,7 @@ class Verdict(enum.Enum):
     WORSE = "WORSE"
     FAST = "FAST"
     SLOW = "SLOW"
-    #: Times that are neither the same nor clearly different.
+    #: Times that are not the same and not clearly different.
     AMBIGUOUS = "AMBIGUOUS"
     #: There is no golden value, and none is required.
     NEW = "NEW"

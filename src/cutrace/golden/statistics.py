@@ -1,8 +1,8 @@
 """Intervals of repeated times, and whether two of them differ.
 
 A time is slower only if three conditions hold: its minimum exceeds the old third quartile by more than the tolerance,
-the change is larger than the effect of clocks and schedulers, and a rank test agrees (with enough runs). A time that is
-neither clearly different nor the same is ambiguous.
+the change is larger than the effect of clocks and schedulers, and a rank test agrees (with enough runs). A time is
+ambiguous if it is not the same and not clearly different.
 """
 
 from __future__ import annotations

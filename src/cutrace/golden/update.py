@@ -78,7 +78,7 @@ def _observe(
     rules: Rules,
     found: Observed,
 ) -> None:
-    """Add the values of one metric in all runs to the observed ones."""
+    """Add the values of one metric in all runs to the observed values."""
     name = metric.name
     stable = found.values[region]
     seen = values_in(scopes, metric)
