@@ -108,7 +108,7 @@ def _head(report: SessionReport, download: Download) -> Iterator[str]:
 
 
 def _sections(report: SessionReport, download: Download) -> Iterator[list[str]]:
-    """The lines of each section, the most important ones first."""
+    """The lines of each section, the most important sections first."""
     for note in report.notes[:_TESTS]:
         yield [f"> {text(note)}", ""]
     if download.command:

@@ -87,8 +87,8 @@ def plain(lines: Iterable[Line]) -> list[str]:
 
 
 def failure_lines(case: Case, arguments: str = "") -> list[Line]:
-    """The lines of a failed comparison: a summary with the changed metrics, a table, the trace to open, and what to do
-    next. ``arguments`` selects the test, quoted for a shell; it is its id unless given."""
+    """The lines of a failed comparison: a summary with the changed metrics, a table, the trace to open, and the next
+    steps. ``arguments`` selects the test, quoted for a shell; it is its id unless given."""
     test = printable(case.name)
     if case.device:
         test += f" on {printable(case.device)}"
