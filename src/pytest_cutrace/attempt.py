@@ -292,8 +292,8 @@ class Attempt(Tracer):
         return self._comparisons[judged]
 
     def _again(self) -> MeasuredRun | None:
-        """Run the test once more, with its function-scoped fixtures set up anew. Returns None and adds a note if it
-        cannot be run or does not pass. An error of a teardown is raised as an error of the test."""
+        """Run the test again, with its function-scoped fixtures set up again. Returns None and adds a note if it cannot
+        be run or does not pass. An error of a teardown is raised as an error of the test."""
         measured = self._measured_again()
         self._repeatable = measured is not None
         return measured

@@ -257,7 +257,7 @@ class Captures:
         return replace(metrics, values=metrics.values | run.latest)
 
     def release(self, runs: Sequence[Run]) -> None:
-        """Remove the files of these runs, but keep the latest ones of this process."""
+        """Remove the files of these runs, but keep the latest files of this process."""
         for run in runs:
             for part in run.parts:
                 if not part.own:

@@ -425,7 +425,7 @@ def _first_set(names: Sequence[str]) -> str:
 
 
 def _commit(root: Path) -> str:
-    """The tested commit, from the CI system or git; "" if neither has it."""
+    """The tested commit, from the CI system or git; "" if it is unknown."""
     named = _first_set(COMMITS)
     if named:
         return named
