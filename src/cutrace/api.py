@@ -231,8 +231,8 @@ def sql(source: Source, query: str) -> pyarrow.Table:
 
 @dataclass(frozen=True, repr=False)
 class Diff:
-    """What changed from one trace to another. ``failed`` is true if a failing aspect differs; ``notes`` are sentences
-    on what is missing in the traces. It prints as tables, with these sentences."""
+    """The changes from one trace to another. ``failed`` is true if a failing aspect differs; ``notes`` are sentences on
+    missing data of the traces. It prints as tables, with these sentences."""
 
     comparison: CaptureComparison
     notes: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())

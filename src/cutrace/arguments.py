@@ -93,7 +93,7 @@ def check(types: Mapping[str, Any], given: Mapping[str, object]) -> None:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """The types of a union, or the one type."""
+    """The types of a union; any other type alone."""
     if get_origin(annotation) in (Union, UnionType):
         return arguments_of(annotation)
     return (annotation,)

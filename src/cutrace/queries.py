@@ -160,7 +160,7 @@ def _short_name() -> Any:
 
 @contextmanager
 def answered(tables: QueryTables, query: str) -> Iterator[tuple[Any, Iterator[Any]]]:
-    """Yield the Arrow schema of the result of a query, and its record batches, which are computed as they are read.
+    """Yield the Arrow schema of the result of a query, and its record batches. A batch is computed when it is read.
 
     Only the tables that the query names are read. SQL has no access to files. DuckDB itself writes data into a
     temporary folder when it exceeds its share of the memory. Ctrl-C ends a query. Raises :class:`CutraceError` when
