@@ -84,6 +84,7 @@ WRONG = {
     "cutrace.record('out.bin', kind='nvtx')": "a recording has no option 'kind': did you mean kinds",
     "cutrace.mark(5)": "give a string",
     "trace.table(['kernels'])": "there is no table ['kernels']",
+    "trace.table('kernel')": "there is no table 'kernel': did you mean kernels or",
     "trace.blocks('kernels', start=1.5)": NO_TIME,
 }
 

@@ -212,7 +212,7 @@ def test_a_capture_that_was_not_closed_in_order_says_so(tmp_path):
 def test_an_unknown_table_is_an_error_that_lists_the_tables(tmp_path):
     trace = cutrace.trace.load(one_process(tmp_path / "a.bin", "k"))
     with pytest.raises(CutraceError, match="kernels, memcpys"):
-        trace.table("kernel")
+        trace.table("warps")
 
 
 def test_every_table_is_an_attribute():

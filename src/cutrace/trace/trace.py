@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._native import Keys, exceeds
-from ..errors import CutraceError
+from ..errors import CutraceError, did_you_mean
 from ..runbin.blocks import BlockInfo, Damage
 from ..runbin.layout import (
     LOSS_REASONS,
@@ -431,9 +431,9 @@ class Trace(TraceTables):
 
     def _check(self, name: str) -> None:
         if not isinstance(name, str) or name not in TABLES:
-            raise CutraceError(
-                f"there is no table {name!r}; the tables are {', '.join(TABLES)}"
-            )
+            every = f"the tables are {', '.join(TABLES)}"
+            hint = did_you_mean(str(name), TABLES, every)
+            raise CutraceError(f"there is no table {name!r}: {hint}")
 
     def _indices(self, name: str) -> np.ndarray:
         return self._reader.indices(TABLES[name].number)
