@@ -210,11 +210,15 @@ def _missing(what: str, patterns: Sequence[str], known: Iterable[str]) -> NoRetu
     others = "it has none."
     if names:
         others = f"there is {_listing(names)}."
+    word = patterns[0].removeprefix("regex:")
+    containing = [name for name in names if word and word in name]
+    if containing:
+        others = f"did you mean '*{word}*', which matches {_listing(containing)}?"
     in_case = in_another_case(patterns[0], names)
     if in_case:
         hint = f"upper and lower case differ, and there is {_listing(in_case)}."
     else:
-        hint = did_you_mean(patterns[0], names, others)
+        hint = did_you_mean(word, names, others)
     asked = _listing(pattern or "''" for pattern in patterns)
     raise CutraceError(f"the trace has no {what} {asked}: {hint}")
 
