@@ -554,7 +554,7 @@ LOSS_REASONS: dict[int, tuple[str, str]] = {
     4: ("nvtx_unmatched_pop", "end of an NVTX range without a push or start"),
     5: (
         "nvtx_dropped",
-        "row of NVTX events or graph nodes dropped because a thread's buffer was full",
+        "row of NVTX events or graph nodes dropped because a thread's buffer was full or in use",
     ),
     6: ("nvtx_open", "range of NVTX still open when the capture ended"),
     7: ("size_limit", "row not written because the file reached its size limit"),

@@ -44,7 +44,8 @@ void NvtxDecoder::begin_round() {
 
 void NvtxDecoder::ring_is_read(Ring& ring, bool ended) {
   const std::uint64_t dropped = ring.take_dropped(EventSource::nvtx);
-  capture_.lose(rows::Loss::nvtx_dropped, dropped, "NVTX events: the thread's buffer was full");
+  capture_.lose(rows::Loss::nvtx_dropped, dropped,
+                "NVTX events: the thread's buffer was full, or in use by code that a signal interrupted");
   if (dropped != 0) each_open_range([&](OpenRange& range) { range.unwatched = true; });  // any thread may end a range
   const std::uint64_t nodes = ring.take_dropped(EventSource::graph_nodes);
   capture_.lose(rows::Loss::nvtx_dropped, nodes, "graph nodes: the thread's buffer was full");
