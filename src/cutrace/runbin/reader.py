@@ -386,7 +386,7 @@ class Reader:
         self._damage[damage] = None
 
     def description(self, index: int) -> dict[str, Any] | None:
-        """The JSON object of a process block; None when the block is damaged."""
+        """The JSON object of a process block, without values of a wrong type; None when the block is damaged."""
         data = self.payload(index)
         if data is None:
             return None
@@ -414,9 +414,7 @@ class Reader:
                 process.pop("dumped_because", None)
                 self._beginnings.add(index)
             windows = process.get("windows", [])
-            for key, value in info.items():
-                if _sound(key, value):
-                    process[key] = value
+            process.update(info)
             if windows:
                 # Each file of a process has its own windows. It describes a window again at the end of the window.
                 by_start = {
@@ -426,7 +424,7 @@ class Reader:
 
 
 def _described(data: bytes) -> dict[str, Any] | None:
-    """The JSON object of a process block; None for any other payload."""
+    """The JSON object of a process block, without values of a wrong type; None for any other payload."""
     try:
         info = json.loads(data)
     except (ValueError, RecursionError):
@@ -436,7 +434,7 @@ def _described(data: bytes) -> dict[str, Any] | None:
     if "tables" in info and info["tables"] == _own_schema():
         # Share the declaration: a capture of a thousand ranks would otherwise hold a thousand equal objects.
         info["tables"] = _own_schema()
-    return info
+    return {key: value for key, value in info.items() if _sound(key, value)}
 
 
 #: Process blocks up to this size are cached: the captures of a test suite repeat the same blocks.
