@@ -60,7 +60,7 @@ def change(old: Interval, new: Interval, tolerance: float) -> Verdict:
 
 
 def mann_whitney(a: Sequence[float], b: Sequence[float]) -> float:
-    """The two-sided probability that two sets of one or more values differ in rank as much as these by chance.
+    """The two-sided p-value of the rank test on two sets of one or more values.
 
     The result is exact for up to 25 values each without ties. Otherwise it is the normal approximation, corrected for
     ties and continuity. Mann and Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger

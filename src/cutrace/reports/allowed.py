@@ -138,7 +138,7 @@ def without_places(rows: Sequence[Row], budgets: Mapping[str, Budget]) -> list[R
 
 
 def _allowed(run: MeasuredRun | None, region: str) -> int:
-    """The number of synchronising calls of a run, or of its regions of this name, that the limits leave out."""
+    """The number of allowed synchronising calls in a run, or in its regions of this name."""
     if run is None or run.limited is None:
         return 0
     return _waits(run.metrics, region) - _waits(run.limited, region)

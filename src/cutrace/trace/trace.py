@@ -225,7 +225,7 @@ class Trace(TraceTables):
         """The damage found so far in the file. Damage inside a block is found when the block is read."""
         return self._reader.damage
 
-    # What the tables refer to
+    # Data that the tables refer to
 
     @property
     def recordings(self) -> list[tuple[int, int]]:

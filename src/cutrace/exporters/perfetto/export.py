@@ -72,7 +72,7 @@ _UNSOUGHT = "synchronization not matched with the awaited work: too many"
 _UNLOOKED = "range of NVTX on streams not matched with the work inside: too many"
 _OVERLAPPED = "value of hardware metrics of overlapping kernels, not shown because viewers mix them up"
 
-#: The names of annotations from fields, for rows that also have arguments of the source.
+#: The names of annotations that come from fields of a row. Arguments of the source must not use them.
 _RESERVED = frozenset(
     name for t in host_tables.TABLES if t.text for name in t.arguments
 )
