@@ -6,6 +6,8 @@ import gzip
 import json
 import sqlite3
 from contextlib import closing
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +21,11 @@ import cutrace
 import pftrace
 from contents import everything
 from cutrace import CutraceError, embedding
-from cutrace.exporters.perfetto import export
+from cutrace._native import transposed
+from cutrace.exporters.perfetto import export, packets
 from cutrace.importers.base import DAMAGED, SourceFile
 from cutrace.runbin import TABLES, Writer, reader
+from cutrace.runbin.blocks import HEADER, MAGIC
 from support import cutrace as run
 
 DATA = sorted((Path(__file__).parent / "data").glob("*.bin"))
@@ -60,6 +64,69 @@ def test_a_trace_opens_as_the_capture_that_it_was_made_from(capture, tmp_path):
 def test_each_format_carries_a_capture_of_many_pieces(tmp_path, small_pieces, name):
     capture = example(tmp_path)
     assert inside(carrying(capture, name)) == capture.read_bytes()
+
+
+def test_pieces_of_version_0_2_0_are_read(tmp_path, monkeypatch):
+    """They have plain rows, and may start inside a block."""
+    capture = example(tmp_path)
+    whole = capture.read_bytes()
+    compressor = zstandard.ZstdCompressor(write_checksum=True)
+    pieces = []
+    for offset in range(0, len(whole), 1000):
+        frame = compressor.compress(whole[offset : offset + 1000])
+        pieces.append(embedding._HEADER.pack(offset, len(whole)) + frame)
+    monkeypatch.setattr(packets, "piece_makers", lambda trace: map(partial, repeat(bytes), pieces))
+    assert inside(carrying(capture)) == whole
+
+
+def test_pieces_start_at_blocks(tmp_path):
+    capture = example(tmp_path)
+    with cutrace.load(capture) as trace:
+        starts = {block.offset for block in trace._reader.blocks}
+        largest = max(block.payload_size for block in trace._reader.blocks)
+        parts = list(trace.contents(largest + 100))
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    assert len(parts) > 1
+    assert set(ends[:-1]) < starts
+    assert b"".join(parts) == capture.read_bytes()
+
+
+def test_damage_at_the_start_is_carried(tmp_path, small_pieces):
+    capture = example(tmp_path)
+    capture.write_bytes(bytes(2500) + capture.read_bytes())
+    assert inside(carrying(capture)) == capture.read_bytes()
+
+
+def test_columns_of_bytes_are_smaller(tmp_path):
+    rows = captures.training_steps(tmp_path / "run.bin", steps=50).read_bytes()
+    assert len(zstandard.compress(transposed(rows), 1)) < 0.7 * len(zstandard.compress(rows, 1))
+
+
+@pytest.mark.parametrize("capture", DATA, ids=lambda path: path.stem)
+def test_columns_of_bytes_are_rows_again(capture):
+    whole = capture.read_bytes()
+    for data in (whole, whole[:-100], whole[1000:], whole[:30], b""):
+        assert transposed(transposed(data), back=True) == data
+
+
+BLOCKS = st.builds(lambda row_size, rows: block(row_size, rows), st.integers(0, 20), st.integers(0, 40))
+
+
+@given(parts=st.lists(st.one_of(st.binary(max_size=80), st.just(MAGIC), BLOCKS)))
+def test_any_bytes_are_the_same_again(parts):
+    data = b"".join(parts)
+    columns = transposed(data)
+    assert len(columns) == len(data)
+    assert transposed(columns, back=True) == data
+
+
+def block(row_size: int, rows: int) -> bytes:
+    """A header, and a payload that is not as long as the header says if the rows are few."""
+    header = np.zeros(1, HEADER)
+    header["magic"] = MAGIC
+    header["row_size"] = row_size
+    header["payload_size"] = rows * row_size
+    return header.tobytes() + bytes(range(min(rows * row_size, 200)))
 
 
 def test_pieces_are_between_the_windows_of_a_trace(tmp_path, small_pieces, monkeypatch):

@@ -358,14 +358,23 @@ class Reader:
                 self.payload(index)
 
     def contents(self, size: int) -> Iterator[bytes]:
-        """The bytes of the file, ``size`` at a time. Raises :class:`BadCapture` when the file got shorter."""
-        for offset in range(0, self.size, size):
-            data = self._read_at(min(size, self.size - offset), offset)
-            if len(data) < min(size, self.size - offset):
+        """The bytes of the file, at most ``size`` at a time. The parts end at the start of a block unless it is larger.
+        Raises :class:`BadCapture` when the file got shorter."""
+        offset = 0
+        while offset < self.size:
+            end = min(offset + size, self.size)
+            blocks = self.offsets[self.offsets <= end]
+            start = blocks.max(initial=0)
+            if offset < start and end < self.size:
+                end = start
+            size_of_part = end - offset
+            data = self._read_at(size_of_part, offset)
+            if len(data) < size_of_part:
                 raise BadCapture(
                     f"{self.path} got shorter while it was read: wait until no program writes to it."
                 )
             yield data
+            offset = end
 
     def close(self) -> None:
         """Close the file. Arrays already read stay valid."""

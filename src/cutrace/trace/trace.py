@@ -379,7 +379,8 @@ class Trace(TraceTables):
         return self._reader.size
 
     def contents(self, size: int) -> Iterator[bytes]:
-        """The bytes of the file, ``size`` at a time. Raises :class:`cutrace.BadCapture` when the file got shorter."""
+        """The bytes of the file, at most ``size`` at a time. Raises :class:`cutrace.BadCapture` when the file got
+        shorter."""
         return self._reader.contents(size)
 
     def close(self) -> None:

@@ -13,6 +13,7 @@
 #include "common/conditions.h"
 #include "common/crc32c.h"
 #include "common/demangle.h"
+#include "common/transpose.h"
 
 namespace nb = nanobind;
 
@@ -47,11 +48,21 @@ bool any_outside(Column<std::uint64_t> starts, Column<std::uint64_t> ends, std::
   return any;
 }
 
+nb::bytes transposed(Bytes data, bool back) {
+  nb::bytes out(nullptr, data.size);
+  auto* const bytes = reinterpret_cast<unsigned char*>(PyBytes_AsString(out.ptr()));
+  const nb::gil_scoped_release released;
+  transpose_rows(data.data, data.size, bytes, back);
+  return out;
+}
+
 }  // namespace
 
 void bind_common(nb::module_& m) {
   m.def("crc32c", [](Bytes bytes) { return crc32c(bytes.data, bytes.size); }, nb::arg("data"),
         nb::call_guard<nb::gil_scoped_release>(), "CRC-32C (Castagnoli) of a contiguous bytes-like object.");
+  m.def("transposed", &transposed, nb::arg("data"), nb::arg("back") = false,
+        "A part of a capture with the rows of its blocks as columns of bytes; with ``back``, with rows again.");
   m.def("exceeds", &exceeds, nb::arg("column"), nb::arg("most"), nb::call_guard<nb::gil_scoped_release>(),
         "Whether any number of a column of unsigned integers is above ``most``.");
   m.def("any_outside", &any_outside, nb::arg("starts"), nb::arg("ends"), nb::arg("latest"),
