@@ -357,5 +357,5 @@ def _sorted(parts: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
         return np.zeros(0, dtype)
     whole = np.concatenate(parts)
     if not ascends(whole):
-        whole.sort()
+        whole.sort(kind="stable")
     return whole
