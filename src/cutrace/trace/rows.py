@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,15 @@ LATEST = np.uint64((1 << 63) - 1)
 TIMES = ("start", "end", "time", "created", "boottime")
 
 
-def joined(table: TableLayout, parts: list[np.ndarray]) -> np.ndarray:
-    """The rows of many blocks as one array. A single array is not copied."""
+def joined(dtype: np.dtype, parts: Iterable[np.ndarray]) -> np.ndarray:
+    """The rows of many arrays as one array. A single array is not copied."""
     parts = [rows for rows in parts if len(rows)]
     if not parts:
-        return np.empty(0, table.dtype)
+        return np.empty(0, dtype)
     if len(parts) == 1:
         return parts[0]
     whole = np.concatenate(list(map(_plain, parts)))
-    return whole.view(table.dtype)
+    return whole.view(dtype)
 
 
 def copied(rows: np.ndarray) -> np.ndarray:

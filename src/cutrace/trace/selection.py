@@ -178,7 +178,7 @@ class SelectedRows:
             self._selected(table, process, known, True),
             self._selected(table, process, unknown, False),
         ]
-        return joined(TABLES[table], parts)
+        return joined(TABLES[table].dtype, parts)
 
     def unchosen(self, info: BlockInfo, rows: np.ndarray) -> int:
         """The number of selected rows of a block that do not meet the conditions: conditions on GPU work keep all marks

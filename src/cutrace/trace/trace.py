@@ -132,7 +132,7 @@ class Trace(TraceTables):
             indices = self._indices(name)
             indices = indices[self._set_apart[indices] != 0]
             parts = [self._split(index)[1] for index in indices.tolist()]
-            self._unknown[name] = joined(TABLES[name], parts)
+            self._unknown[name] = joined(TABLES[name].dtype, parts)
         return self._unknown[name]
 
     def count(self, name: str) -> int:
@@ -479,7 +479,7 @@ class Trace(TraceTables):
         may have only a few rows in each block, so the work for each block is small."""
         parts = [self._reader.read(index) for index in indices.tolist()]
         sizes = np.array([len(part) for part in parts], np.int64)
-        rows = joined(table, parts)
+        rows = joined(table.dtype, parts)
         if len(self._reader.processes) == 1:
             return self._resolve(table, rows, 0), sizes
         owners = self._reader.process_of[indices]
@@ -490,7 +490,8 @@ class Trace(TraceTables):
             rows = copied(rows)
         rows_by_process = by_value(np.repeat(owners, sizes), processes)
         for process, at in zip(processes, rows_by_process, strict=True):
-            rows[at] = self._resolve(table, rows[at], process)
+            of_process = chosen(rows, at)
+            rows[at] = self._resolve(table, of_process, process)
         return rows, sizes
 
     def _named(self, rows: np.ndarray) -> Iterator[Loss]:
@@ -571,7 +572,7 @@ class Trace(TraceTables):
         indices = self._reader.indices(table.number)
         read, sizes = self._gather(table, indices)
         # Copy it: row 0 means "unknown".
-        rows = joined(table, [np.zeros(1, table.dtype), read])
+        rows = joined(table.dtype, [np.zeros(1, table.dtype), read])
         del read  # There can be many rows.
         local = rows["id"].copy()
         rows["id"] = 0
@@ -627,7 +628,7 @@ class Trace(TraceTables):
             begins[boot] = min(begins.get(boot, first), first)
         rows = {}
         for boot, parts in snapshots.items():
-            rows[boot] = joined(TABLES["clocks"], parts)
+            rows[boot] = joined(TABLES["clocks"].dtype, parts)
         clock, by_boot = alignments(rows, begins)
         return clock, [by_boot[boot] for boot in boots]
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...._native import Levels
 from ....runbin.labels import MEMCPY_KINDS, MEMORY_KINDS, label
+from ....trace.rows import chosen, joined
 from .. import placing
 from ..descriptors import DERIVED, Descriptors, counter
 from ..gpu_events import GpuPart
@@ -77,9 +78,9 @@ class CounterSet:
         """The values before ``until`` (ns) that no earlier call returned, as rows of :data:`COUNTED` in the order of
         time. All changes before ``until`` must have been added. ``tracks`` has the name and the place of the track of
         each number."""
-        parts = [np.zeros(0, COUNTED.dtype)]
+        parts = []
         if until <= self._until:
-            return parts[0]
+            return np.zeros(0, COUNTED.dtype)
         most = min(len(self._numbers), Levels.MOST)
         for number, track in enumerate(tracks[:most]):
             times, values = self._values(number, until)
@@ -93,8 +94,8 @@ class CounterSet:
             part["process"] = self._process
             parts.append(part)
         self._until = until
-        rows = np.concatenate(parts)
-        return rows[np.argsort(rows["time"], kind="stable")]
+        rows = joined(COUNTED.dtype, parts)
+        return chosen(rows, np.argsort(rows["time"], kind="stable"))
 
     def all_values(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """The times and the values of a counter. Not allowed after :meth:`rows` has returned values of this counter."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from ....runbin.layout import TABLES
 from ....trace.ranges import nest_number, nest_numbers
-from ....trace.rows import ascends, changes, joined
+from ....trace.rows import ascends, changes, chosen, joined
 from ..gpu_styles import KeyIndex
 from ..gpu_tables import QUEUE_FIELDS
 from ..host_tables import PROJECTED, Spool
@@ -30,8 +30,6 @@ _LATEST = np.uint64((1 << 64) - 1)
 #: Each range and each call adds this many comparisons to the search budget. Nested ranges need fewer. Without a limit,
 #: overlapping ranges with one stream for each call would take quadratic time.
 _LOOKS = 256
-#: NumPy moves rows of structured arrays faster as plain bytes.
-_BYTES = f"V{_RANGE.row_size}"
 
 
 #: The bits for the kinds of work of a range on a stream.
@@ -83,7 +81,7 @@ class RangesOnStreams:
         read = [self._ranges, *self._ahead.take(until)]
         if len(read) > 1:
             self._may_look += _LOOKS * sum(map(len, read[1:]))
-            self._ranges = joined(_RANGE, read)
+            self._ranges = joined(_RANGE.dtype, read)
             self._nests = {}
 
     def settle(self, until: int) -> None:
@@ -182,41 +180,39 @@ class RangesOnStreams:
         """Put the slices of ranges into the spool and forget the ranges. ``done`` is a mask of the ranges."""
         seen = _merged(self._seen)
         ready = done[seen["range"]]
-        chosen = seen[ready]
-        kept = seen[~ready]
+        over = chosen(seen, ready)
+        kept = chosen(seen, ~ready)
         # Ranges with the same work nest as on the host: by start, then by length, longer ranges first. Of ranges with
         # equal times, the inner range has the greater depth or was written first.
-        starts = self._ranges["start"][chosen["range"]]
-        ends = self._ranges["end"][chosen["range"]]
+        starts = self._ranges["start"][over["range"]]
+        ends = self._ranges["end"][over["range"]]
         order = np.lexsort(
             (
-                -chosen["range"],
-                self._ranges["depth"][chosen["range"]],
+                -over["range"],
+                self._ranges["depth"][over["range"]],
                 _LATEST - ends,
                 starts,
-                _LATEST - chosen["end"],
-                chosen["start"],
+                _LATEST - over["end"],
+                over["start"],
             )
         )
-        chosen = chosen[order]
-        rows = np.zeros(len(chosen), PROJECTED.dtype)
-        rows["adopted"] = chosen["work"]
-        taken = self._ranges.view(_BYTES).take(chosen["range"])
-        ranges = taken.view(_RANGE.dtype)
+        over = chosen(over, order)
+        rows = np.zeros(len(over), PROJECTED.dtype)
+        rows["adopted"] = over["work"]
+        ranges = chosen(self._ranges, over["range"])
         for name in _KEPT:
             rows[name] = ranges[name]
-        rows["start"] = chosen["start"]
-        rows["end"] = chosen["end"]
+        rows["start"] = over["start"]
+        rows["end"] = over["end"]
         keys = np.array([*self._queues.keys, (0, 0, 0)], np.uint32)
-        keys = keys.take(chosen["queue"], axis=0)
+        keys = keys.take(over["queue"], axis=0)
         for column, name in enumerate(QUEUE_FIELDS):
             rows[name] = keys[:, column]
         self._spool.add(PROJECTED, rows)
         new_numbers = np.cumsum(~done) - 1
         kept["range"] = new_numbers[kept["range"]]
         self._seen = [kept]
-        left = self._ranges.view(_BYTES).compress(~done)
-        self._ranges = left.view(_RANGE.dtype)
+        self._ranges = chosen(self._ranges, ~done)
         self._nests = {}
 
 
@@ -247,15 +243,15 @@ def _extremes(
 
 def _merged(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Merge the rows of each range on each stream into one."""
-    seen = np.concatenate([np.zeros(0, _SEEN), *parts])
+    seen = joined(_SEEN, parts)
     if not len(seen):
         return seen
     key = seen["range"] << 32 | seen["queue"]
     order = np.argsort(key, kind="stable")
     key = key[order]
-    seen = seen[order]
+    seen = chosen(seen, order)
     at = np.flatnonzero(changes(key))
-    merged = seen[at]
+    merged = chosen(seen, at)
     merged["start"] = np.minimum.reduceat(seen["start"], at)
     merged["end"] = np.maximum.reduceat(seen["end"], at)
     merged["work"] = np.bitwise_or.reduceat(seen["work"], at)

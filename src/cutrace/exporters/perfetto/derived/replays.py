@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....trace.origins import OUTSIDE, Origins
-from ....trace.rows import changes
+from ....trace.rows import changes, chosen, joined
 from ..gpu_events import GpuPart
 from ..gpu_styles import KeyIndex
 from ..gpu_tables import QUEUE_FIELDS
@@ -56,8 +56,8 @@ class Replays:
             for name in ("correlation", "start", "end"):
                 work[name] = part.rows[name][at]
             new.append(work)
-        work = np.concatenate(new)
-        work = work[np.lexsort((work["start"], work["queue"]))]
+        work = joined(_WORK, new)
+        work = chosen(work, np.lexsort((work["start"], work["queue"])))
         # CUPTI reports no correlation id for the bodies of conditional nodes. They belong to the graph launch before
         # them.
         has_id = work["correlation"] != 0
@@ -71,8 +71,8 @@ class Replays:
         waits = np.isin(launch, launch[last[last >= 0]])
         if int(waits.sum()) > _KEPT:
             waits[:] = False
-        self._write(work[~waits])
-        self._waiting = work[waits]
+        self._write(chosen(work, ~waits))
+        self._waiting = chosen(work, waits)
 
     def finish(self) -> None:
         """Write the slices of the work that waits."""
@@ -99,7 +99,7 @@ class Replays:
             for column, name in enumerate(QUEUE_FIELDS):
                 rows[name] = streams[at, column]
             rows["process"] = self._process
-            made.append(rows[rows["range"] != 0])
+            made.append(chosen(rows, rows["range"] != 0))
         # The outer one of slices with equal times comes first.
         if made:
-            self._spool.add(REPLAYED, np.concatenate(made))
+            self._spool.add(REPLAYED, joined(REPLAYED.dtype, made))

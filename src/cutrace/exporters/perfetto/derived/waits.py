@@ -21,7 +21,7 @@ import numpy as np
 
 from ....runbin.layout import TABLES
 from ....trace import Trace
-from ....trace.rows import ascends, by_value, changes, distinct, spanned
+from ....trace.rows import ascends, by_value, changes, chosen, distinct, joined, spanned
 from ..gpu_events import GpuPart, Lists
 from ..gpu_styles import KeyIndex
 
@@ -100,7 +100,7 @@ _WAIT = np.dtype(
 def _grouped(waits: np.ndarray, field: str) -> dict[int, np.ndarray]:
     """The waits by the value of a field, in their order."""
     order = np.argsort(waits[field], kind="stable")
-    waits = waits[order]
+    waits = chosen(waits, order)
     values, starts = np.unique(waits[field], return_index=True)
     groups = np.split(waits, starts[1:])
     return dict(zip(values.tolist(), groups, strict=False))
@@ -108,7 +108,7 @@ def _grouped(waits: np.ndarray, field: str) -> dict[int, np.ndarray]:
 
 def _stream_waits(syncs: np.ndarray) -> np.ndarray:
     """The waits of the host for all work of a stream."""
-    mine = syncs[syncs["type"] == _STREAM]
+    mine = chosen(syncs, syncs["type"] == _STREAM)
     waits = np.zeros(len(mine), _WAIT)
     waits["by"] = mine["correlation"]
     waits["below"] = mine["correlation"]
@@ -118,11 +118,11 @@ def _stream_waits(syncs: np.ndarray) -> np.ndarray:
 
 def _event_waits(syncs: np.ndarray, records: np.ndarray, kind: int) -> np.ndarray:
     """The waits for events whose recording is known. ``kind`` selects waits of the host or of streams."""
-    mine = syncs[syncs["type"] == kind]
+    mine = chosen(syncs, syncs["type"] == kind)
     row = _recorded(mine, records)
     known = row >= 0
-    mine = mine[known]
-    recorded = records[row[known]]
+    mine = chosen(mine, known)
+    recorded = chosen(records, row[known])
     waits = np.zeros(len(mine), _WAIT)
     waits["by"] = mine["correlation"]
     waits["below"] = recorded["correlation"]
@@ -134,7 +134,7 @@ def _event_waits(syncs: np.ndarray, records: np.ndarray, kind: int) -> np.ndarra
 
 def _context_waits(syncs: np.ndarray) -> dict[int, np.ndarray]:
     """The calls that wait for all streams of a context, by context, ascending."""
-    mine = syncs[syncs["type"] == _CONTEXT]
+    mine = chosen(syncs, syncs["type"] == _CONTEXT)
     calls = {}
     for context in distinct(mine["context"]).tolist():
         of_context = mine[mine["context"] == context]
@@ -151,7 +151,7 @@ class _StreamWaits:
 
     def __post_init__(self) -> None:
         order = np.argsort(self.waits["by"], kind="stable")
-        self.waits = self.waits[order]
+        self.waits = chosen(self.waits, order)
         self.by = self.waits["by"].copy()
 
 
@@ -387,7 +387,7 @@ def _rows(trace: Trace, table: str, process: int) -> np.ndarray:
     names = [field for field in _LOOKED_AT if field in layout.offsets]
     fields = [(name, layout.dtype[name]) for name in names]
     dtype = np.dtype(fields)
-    parts = [np.zeros(0, dtype)]
+    parts: list[np.ndarray] = []
     for info in trace.block_infos(table):
         if info.process == process and sum(map(len, parts)) <= MOST:
             rows, _ = trace.block(info)
@@ -395,11 +395,11 @@ def _rows(trace: Trace, table: str, process: int) -> np.ndarray:
             for name in names:
                 part[name] = rows[name]
             parts.append(part)
-    rows = np.concatenate(parts)
+    rows = joined(dtype, parts)
     known = rows["correlation"] > 0
     if known.all():
         return rows
-    return rows[known]
+    return chosen(rows, known)
 
 
 def _recorded(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
