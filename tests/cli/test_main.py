@@ -135,6 +135,7 @@ BAD = {
     ),
     "a capture without a verb": (["{tmp}/good.bin"], "`cutrace stats {tmp}/good.bin` says what took the time, and"),
     "a script without a verb": (["train.py"], "`cutrace record -- python train.py` records this program"),
+    "a program that is named like a verb": (["stat", "run.bin"], "did you mean stats"),
     "a command without a verb": (["sh", "-c", "true"], "`cutrace record -- sh ...` records this program"),
     "attach to a program": (["attach", "train.py"], "'train.py' is not a process id: see `cutrace ps`, or start a"),
     "captures as reports": (

@@ -20,7 +20,6 @@ from ..errors import CutraceError
 from ..outputs import no_room
 from ..plugins import Verb
 from ..units import printable
-from .elsewhere import instead_of_option, instead_of_verb
 from .options import Group, shown
 
 #: The verbs of the core, each with its line in --help. A verb is the function with its name, in the module with its
@@ -72,8 +71,10 @@ def _all_verbs() -> list[Verb]:
 class _Verbs(Group):
     moved = MOVED
 
-    def instead_of(self, name: str) -> str:
-        return instead_of_verb(name)
+    def instead_of(self, name: str, similar: str) -> str:
+        from .elsewhere import instead_of_verb
+
+        return instead_of_verb(name, similar)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [verb.name for verb in _all_verbs()]
@@ -173,9 +174,11 @@ def status_of(arguments: list[str] | None) -> int:
             )
             return status or 0
         except click.UsageError as error:
-            # Click puts choices on lines of their own.
+            from .elsewhere import instead_of_option
+
             message = instead_of_option(error)
             if not message:
+                # Click puts choices on lines of their own.
                 message = " ".join(error.format_message().split())
             if not message.endswith((".", "?")):
                 message += "."

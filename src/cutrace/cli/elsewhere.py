@@ -1,4 +1,4 @@
-"""What replaces the verbs and options of other tools and of earlier versions, for error messages."""
+"""What replaces the verbs and options of other tools, for error messages."""
 
 from __future__ import annotations
 
@@ -74,17 +74,18 @@ _WHOLE = ("batch", "convert", "diff", "info", "merge", "open", "sql", "stats", "
 _SELECT = ("--end", "--gpu", "--kernel", "--nvtx", "--process", "--start", "--stream")
 
 
-def instead_of_verb(word: str) -> str:
-    """Return what replaces this verb of another tool, or what to do with this file or program. Else an empty string."""
+def instead_of_verb(word: str, similar: str) -> str:
+    """Return what replaces this verb of another tool, or what to do with this file or program. ``similar`` is the
+    question after similar verbs; it precedes a program, because ``stat`` is one. Else an empty string."""
     if word in VERBS:
         return VERBS[word]
     if word.endswith(".py"):
         return f"`cutrace record -- python {word}` records this program"
     if Path(word).is_file():
         return f"`cutrace stats {word}` says what took the time, and `cutrace open {word}` shows the timeline"
-    if shutil.which(word):
+    if not similar and shutil.which(word):
         return f"`cutrace record -- {word} ...` records this program"
-    return ""
+    return similar
 
 
 def instead_of_option(error: click.UsageError) -> str:

@@ -108,9 +108,10 @@ class Group(click.Group):
 
     moved: ClassVar[Mapping[str, str]] = {}
 
-    def instead_of(self, name: str) -> str:
-        """Return what replaces an unknown verb, or an empty string."""
-        return ""
+    def instead_of(self, name: str, similar: str) -> str:
+        """Return a hint for an unknown verb. ``similar`` is the question after similar verbs, empty if there are
+        none."""
+        return similar
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -138,9 +139,8 @@ class Group(click.Group):
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             if name in self.moved:
                 ctx.fail(self.moved[name])
-            hint = self.instead_of(name)
-            if not hint:
-                hint = did_you_mean(name, self.list_commands(ctx), "", most=2)
+            similar = did_you_mean(name, self.list_commands(ctx), "", most=2)
+            hint = self.instead_of(name, similar)
             ctx.fail(f"No such command {name!r}{': ' if hint else ''}{hint}")
         return super().resolve_command(ctx, args)
 
