@@ -9,12 +9,13 @@ two other runs differ as a whole. The result has these parts:
 * ``same_bytes``: whether all modes write the same parts and pages, even if a worker is killed in the middle.
 * ``seconds``: the time of each mode for the report ``collectives``, including the start of workers.
 * ``worker_mib``: the peak memory of a worker, also for one capture with ``--large`` rows.
-* ``dask``: the time on a running cluster with one worker and with two, on fewer and longer captures. It is the lowest
-  of the rounds, which alternate. ``idle`` is the share of this time in which the cores of the machine were idle.
+* ``dask``: the time on a running cluster with one worker and with two, on fewer and longer captures. The rounds
+  alternate between the two, and the lowest time of each counts. ``idle`` is the share of this time in which the cores
+  of the machine were idle.
 * ``all``: the time of `cutrace batch NAME` for each report that needs no option, and of `cutrace batch all`, on 64
-  ranks, as whole commands. It is the lowest of the rounds, which alternate. Processor time is given too, because it
-  depends less on other work on the machine. ``times`` and ``cpu_times`` are the times of ``all``, divided by the times
-  of the most expensive single report.
+  ranks, as whole commands. The rounds alternate between the commands, and the lowest time of each counts. Processor
+  time is given too, because it depends less on other work on the machine. ``times`` and ``cpu_times`` are the times of
+  ``all``, divided by the times of the most expensive single report.
 * ``scale``: `cutrace batch all` on ``--scale`` ranks of two copies. The result has the peak memory of the calling
   process and of a worker, the time, and the time of a second run, which skips all files.
 

@@ -15,9 +15,9 @@ processor time in the program and in the kernel. Files are in the page cache, in
 counted. A virtual machine may have to ask its host for unused memory, which can take as long as the conversion. This
 shows in ``system_seconds``; ``seconds_all`` has every round.
 
-The traces do not contain the capture (``--no-capture``). Only ``with_capture`` does, which is the default of
-``convert``; its ``reopen_seconds`` is the time of ``cutrace.load()`` on that trace, in a fresh process.
-``records_only`` is the time with ``--no-derived``.
+The traces do not contain the capture (``--no-capture``). Only ``with_capture`` measures the default of ``convert``, a
+trace that contains the capture. Its ``reopen_seconds`` is the time in which ``cutrace.load()`` opens that trace in a
+fresh process. ``records_only`` is the time with ``--no-derived``.
 
 ``ratio_to_protobuf`` is the speed divided by the speed of the perfetto package's protobuf classes for the same events.
 It is measured on a part of the rows. Prints one JSON line; ``--out`` adds it to the results in a file.
@@ -174,7 +174,7 @@ def _write_copies(writer: Writer, rows: dict[str, np.ndarray], copies: int, mome
 
 
 def reopen(trace: Path) -> float:
-    """Return the seconds in which a fresh process opens a trace as the capture in it, and counts its kernels."""
+    """Return the time (s) in which a fresh process opens the capture in a trace and counts the kernels."""
     program = (
         "import sys, time; begin = time.perf_counter(); import cutrace; trace = cutrace.load(sys.argv[1]); "
         "assert trace.count('kernels'); print(time.perf_counter() - begin)"

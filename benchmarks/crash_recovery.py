@@ -6,8 +6,8 @@ launches from the first one on, without a gap. The missing part is measured as a
 the last kernel of the capture to the kill. Prints one JSON line. Needs a C++ compiler and the CUDA and CUPTI headers,
 no GPU.
 
-The missing part may be as long as the interval ``--flush-ms`` and the time of a flush: records have to be delivered,
-decoded and written, on a machine with busy cores. ``--slack`` is the allowed time of a flush.
+The missing part may be as long as the interval ``--flush-ms`` plus ``--slack``, the allowed time of a flush. A flush
+delivers, decodes and writes records on a machine with busy cores.
 """
 
 from __future__ import annotations

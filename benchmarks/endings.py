@@ -4,8 +4,8 @@
 
 Each program of ``workloads/endings_program.py`` runs under `cutrace record` and counts its launches and NVTX ranges in
 memory that outlives it. If its capture was closed, all launches and ranges must be recorded or counted as lost.
-Otherwise the last moments may be missing: ``flush_ms`` and the time of a flush, for which ``--flush`` milliseconds are
-allowed. The same holds for a thread that continues while the program exits. The capture of a program that a signal
+Otherwise calls of the last moments may be missing. These moments are ``flush_ms`` plus ``--flush``, the allowed time of
+a flush (ms). The same holds for a thread that continues while the program exits. The capture of a program that a signal
 ended may end in a torn block. Needs an NVIDIA GPU, g++ and cutrace; with ``--fake`` it runs on the fake GPU of the
 tests. Exit status 1 when launches or ranges are unaccounted for.
 """
@@ -60,8 +60,8 @@ _STATUS = {"SIGKILL": 137, "SIGTERM": 143, "SIGSEGV": 139, "abort": 134}
 class Balance:
     """The calls of one process and their records.
 
-    ``done`` of ``begun`` calls have returned. ``oldest_ms`` is the age of the first missing call. It is measured at the
-    end of the recording if the capture was closed, else at the last call of the process.
+    ``done`` of ``begun`` calls have returned. ``oldest_ms`` is the age of the first missing call. The age is measured
+    at the end of the recording if the capture was closed, else at the last call of the process.
     """
 
     begun: int

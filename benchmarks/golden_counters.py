@@ -41,7 +41,7 @@ WARM_UP = 3
 LARGE, SMALL = 1 << 26, 1 << 12
 
 _SCAN = "blocks wait in a loop for the sums of the blocks before them"
-_TENSOR = "warps of a matrix product wait in a loop for what others load"
+_TENSOR = "warps of a matrix product wait in a loop for data that other warps load"
 _ADD_64 = "a 64-bit addition in shared memory is a loop that repeats when another thread came between"
 #: The reasons why a body may execute more or fewer instructions each time.
 REASONS = {
@@ -306,7 +306,7 @@ def show(found: dict[str, Any]) -> None:
 def main() -> int:
     parser = options.parser(__doc__, out=options.REQUIRED)
     parser.add_argument("--repeat", type=int, default=20)
-    parser.add_argument("--only", default="", help="bodies in whose names this regular expression is found")
+    parser.add_argument("--only", default="", help="regular expression: only bodies with a matching name")
     args = parser.parse_args()
     began = time.monotonic()
     chosen = {name: body for name, body in bodies().items() if re.search(args.only, name)}

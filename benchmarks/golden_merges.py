@@ -112,7 +112,8 @@ def measured(source: str) -> Iterator[tuple[str, int, Observed]]:
 
 
 def update(folder: Path, root: Path) -> None:
-    """Write the golden values that are missing or differ, and remove those without a test, as a developer would."""
+    """Update the golden file as a developer would: write values that are missing or differ, and remove values without a
+    test."""
     path = golden_path(root, joined(MODULE, ""))
     source = folder / MODULE
     known = existing(path, MODULE).tests

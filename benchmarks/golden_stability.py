@@ -376,7 +376,7 @@ def _line_named(case: dict[str, Any], test: str, metric: str, name: str) -> str:
 
 
 def _failures(session: Session, test: str) -> list[dict[str, Any]]:
-    """Return the rows that made cutrace fail a test; if there are none, its message."""
+    """Return the rows for which cutrace failed a test, or the message of the test if there are no rows."""
     case = session.cases.get(test, {})
     rows = [row for row in case.get("rows", ()) if row["failed"]]
     kept = ("metric", "region", "golden", "now", "verdict", "detail")

@@ -3,9 +3,9 @@
     python benchmarks/graph_origins.py --out graph-origins.json [--sizes small,large] [--whole] [--keep FOLDER]
 
 Records ``workloads/transformer.py`` eagerly, captured as one CUDA graph, and with compiled blocks. Each call of a
-module has a range around it: from `--annotate` where cutrace has it, else from the program. Kernels of the eager run
-have the ranges around their launch, and kernels of replays have the ranges around the creation of their graph node. The
-kernels of a step are aligned by name.
+module is in a range. `--annotate` makes the ranges if cutrace has this option, else the program makes them. Kernels of
+the eager run have the ranges around their launch, and kernels of replays have the ranges around the creation of their
+graph node. The kernels of a step are aligned by name.
 
 In the graph of the same model, kernels with 99 % or more of the GPU time must have the same module as in the eager run.
 Compiled blocks have other kernels. These must belong to the block that launched their graph, and the steps must run
@@ -40,9 +40,9 @@ PATTERN = "torch.nn.Module.__call__"
 
 
 class Kernel(NamedTuple):
-    """A kernel of the measured steps. It has its name, the ranges around its creation (outside graphs, around its
-    launch), its time (ns), a flag for work of graph nodes, and the ranges around its launch without the range of the
-    measurement."""
+    """A kernel of the measured steps. ``ranges`` are the ranges around the creation of its graph node, or around its
+    launch outside graphs. ``ns`` is its time. ``replayed`` is True for work of graph nodes. ``launched`` are the ranges
+    around its launch without the range of the measurement."""
 
     name: str
     ranges: tuple[str, ...]
@@ -121,8 +121,9 @@ def compared(eager: list[Kernel], replayed: list[Kernel]) -> dict[str, Any]:
 
 
 def in_blocks(eager: list[Kernel], found: list[Kernel]) -> dict[str, Any]:
-    """The share of the time of replayed kernels that were created in the block that launched their graph, and whether
-    each step runs through the blocks in the same order as the eager steps."""
+    """Return two results on replayed kernels. The first is the share of their time in kernels that were created in the
+    block that launched their graph. The second is whether each step runs through the blocks in the same order as the
+    eager steps."""
     replayed = [kernel for kernel in found if kernel.replayed]
     total = sum(kernel.ns for kernel in replayed)
     same = sum(kernel.ns for kernel in replayed if kernel.ranges[:2] == kernel.launched[:2])

@@ -379,7 +379,7 @@ def _as_meant(config: Config, probe: dict[str, Any]) -> bool:
 
 
 def _library(path: Path, folder: Path) -> Path:
-    """Return the libcupti.so of a wheel, unpacked into ``folder``; other paths unchanged."""
+    """Unpack a wheel into ``folder`` and return its libcupti.so. Return other paths unchanged."""
     if path.suffix != ".whl":
         return path
     target = folder / path.stem

@@ -2,9 +2,9 @@
 # Count the crashes of a program with threads that launch during its exit, without a tool and under each collector:
 #   launches_during_exit.sh RUNS NAME=LIBRARY...
 #
-# Needs a GPU, nvcc and g++. Prints the number of runs by exit status (139: SIGSEGV). With core files (ulimit -c and
-# /proc/sys/kernel/core_pattern), cuda-gdb shows the place of a crash: in cudaLaunchKernel() of the runtime, because the
-# main thread frees the runtime's tables.
+# Needs a GPU, nvcc and g++. Prints the number of runs by exit status (139: SIGSEGV). If there are core files (ulimit -c
+# and /proc/sys/kernel/core_pattern), cuda-gdb shows the place of a crash. Programs crash in cudaLaunchKernel() because
+# the main thread frees the runtime's tables.
 set -eu
 runs=${1:?usage: launches_during_exit.sh RUNS NAME=LIBRARY...}
 shift

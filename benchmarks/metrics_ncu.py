@@ -5,8 +5,9 @@
 Runs ``workloads/eight_kernels.py`` alone, under `cutrace profile`, and under ncu (without control of clocks). Both
 tools keep the caches. Compares every metric of every set on each kernel's second launch. Metrics that are not counts
 differ from launch to launch, so the difference between ncu's own two launches is given, too. It also reports whether
-all runs computed the same results, the copy's DRAM bytes divided by its copied bytes, the cost of one profiled launch
-for ``--launches`` others, and the time of each run. Needs an NVIDIA GPU, ncu, PyTorch, CuPy and Triton.
+all runs computed the same results, and the time of each run. It divides the DRAM bytes of the copy by the copied bytes.
+It measures how one profiled launch slows ``--launches`` other launches. Needs an NVIDIA GPU, ncu, PyTorch, CuPy and
+Triton.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def main() -> None:
     print(
         f"{len(names)} metrics, {passes} passes; seconds: {result['seconds']}; same results: {result['same_results']}"
     )
-    print(f"DRAM bytes of the copy of what it copied: {result['copy']}; {result['other_launches_ms']}")
+    print(f"DRAM bytes of the copy / copied bytes: {result['copy']}; {result['other_launches_ms']}")
     far = sorted((row for row in counted if row["difference"] > 0.02), key=lambda row: -row["difference"])
     equal = sum(row["difference"] == 0 for row in counted)
     near, rest = len(counted) - len(far), len(rows) - len(counted)

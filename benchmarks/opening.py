@@ -2,11 +2,11 @@
 
     python benchmarks/opening.py --trace-processor trace_processor_shell [session ...] [--rounds 9] [--out results.json]
 
-Each session is a capture, or JSON of torch.profiler. Without an argument there are two: ``gpu``, copies of
-tests/data/cuda_graph.bin with 100,000 events of GPU work, and ``cpu``, copies of a session of torch.profiler in which 9
-of 10 events are events of the host. ``cutrace convert`` writes each as a trace that does not contain the capture, and
+Each session is a capture, or JSON of torch.profiler. The default sessions are ``gpu`` and ``cpu``. ``gpu`` has copies
+of tests/data/cuda_graph.bin with 100,000 events of GPU work. ``cpu`` has copies of a session of torch.profiler in which
+9 of 10 events are events of the host. ``cutrace convert`` writes each as a trace that does not contain the capture, and
 captures also as JSON. JSON of torch.profiler is opened unchanged. ``--against`` names a Python with another version of
-cutrace: its trace of the session is also opened in turn, as ``against``.
+cutrace. Each round also opens the trace of that version, as ``against``.
 
 In each round, trace_processor opens one file after the other and counts the arguments. ``seconds`` is the median of its
 user and system time, and ``lowest_seconds`` the lowest of the rounds. ``peak_rss_mib`` is the largest memory of the

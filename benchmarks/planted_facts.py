@@ -216,7 +216,8 @@ def jobs(folder: Path, name: str, seed: int, factor: float) -> list[Path]:
 
 
 def reported(seed: int, factor: float, folder: Path) -> bool:
-    """Whether a sentence says that a set of jobs with durations of ``factor`` is slower than another set."""
+    """Simulate two sets of jobs. Kernels of the second set take ``factor`` times as long. Returns whether a sentence
+    says that something is slower."""
     before = jobs(folder, "old", 2 * seed, 1.0)
     after = jobs(folder, "new", 2 * seed + 1, factor)
     result = cutrace.batch("regressions", after, folder / "out", baseline=before, mode="sequential")

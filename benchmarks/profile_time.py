@@ -2,8 +2,8 @@
 
     python benchmarks/profile_time.py --out profile_time.json [--rounds 5] [--budget 300]
 
-Counts the metrics of the set `why` for one, and for all, of twenty launches of a softmax, both tools with flushed
-caches. In each round, ncu runs first, then `cutrace profile` with a recorded first run, then `cutrace profile
+Counts the metrics of the set `why` for one launch of a softmax, and for all of its twenty launches. Both tools flush
+the caches. In each round, ncu runs first, then `cutrace profile` with a recorded first run, then `cutrace profile
 --recorded` with an earlier capture of `cutrace record`. Also gives the time of the program alone and under `cutrace
 record`. Needs an NVIDIA GPU, ncu and PyTorch.
 """

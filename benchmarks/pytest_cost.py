@@ -237,7 +237,7 @@ def unused(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...]) 
 
 def launches(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...], folder: Path) -> dict[str, Any]:
     """Measure a test that launches kernels. It runs untraced, under a collector that discards everything, and under the
-    plugin: without golden files, and compared with them."""
+    plugin, without golden files and with them."""
     suites.write(LAUNCHES.format(launches=chosen.launches, tests=chosen.gpu_tests))
     golden = (*loaded, "--cutrace", "-o", "cutrace_golden_dir=compared")
     suites.per_test(*golden, "--cutrace-update")

@@ -2,9 +2,9 @@
 
     python benchmarks/report_page.py [--tests 500] [--page page.html] [--browser /usr/bin/chromium] [--rounds 5]
 
-The tests use real captures: each test is a whole committed capture, compared with a golden file of itself. One in fifty
-has one kernel, one copy and one wait too many. ``build_seconds`` is the time of making the page from measured cases,
-and ``case_seconds`` the time of measuring and drawing one case. With ``--browser`` (which needs the playwright
+The tests use real captures: each test is a whole committed capture, compared with a golden file of itself. One test in
+fifty has one kernel, one copy and one wait too many. ``build_seconds`` is the time of making the page from measured
+cases, and ``case_seconds`` the time of measuring and drawing one case. With ``--browser`` (which needs the playwright
 package), a fresh browser context opens the page from disk in each round. ``dom_ms`` is the time of DOMContentLoaded,
 ``paint_ms`` of the first contentful paint, and ``ready_ms`` of the first drawn test. All are medians over the rounds
 and count from the start of navigation. Prints JSON.

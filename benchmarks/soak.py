@@ -4,10 +4,10 @@
 
 Makes four recordings: 50 million launches by eight threads; 10 million nodes of CUDA graphs; 30 million nodes when only
 kernels are recorded; and 1,000 recordings of one process with forks and children in between. The captures must have all
-launches. Nothing may be lost, lack times, or have times outside the recording. Memory must not grow. The clock of the
-capture must follow the wall clock as closely as the clock snapshots do. Each part has a share of the time (480 s in
-all) and reports its progress. Needs an NVIDIA GPU, nvcc and cutrace. With ``--quick`` it does a small part of each on
-the fake GPU of the tests. Exit status 1 when a condition does not hold.
+launches. Nothing may be lost, lack times, or have times outside the recording. Memory must not grow. Wall clock times
+from the clock snapshots of the capture must agree with the readings of the program. Each part has a share of the time
+(480 s in all) and reports its progress. Needs an NVIDIA GPU, nvcc and cutrace. With ``--quick`` it does a small part of
+each on the fake GPU of the tests. Exit status 1 when a condition does not hold.
 """
 
 from __future__ import annotations
@@ -182,7 +182,8 @@ class Soak:
 
 def _drift(reader: Reader, samples: list[list[int]]) -> tuple[int | None, int | None]:
     """Return the movement (ns) of REALTIME against the clock of the capture. Also return the largest difference (ns)
-    between a reading of the program and the clock of the snapshots, without the time of the two readings."""
+    between a reading of the program and the clock of the snapshots. The differences do not include the time of the two
+    readings."""
     blocks = [reader.read(block) for block in reader.indices(TABLES["clocks"].number).tolist()]
     rows = np.sort(np.concatenate(blocks), order="boottime")
     known = rows["boottime"].astype(np.int64)

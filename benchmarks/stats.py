@@ -2,12 +2,12 @@
 
     python benchmarks/stats.py --events 10000000 [--capture tests/data/torch_step.bin] [--out results.json]
 
-Tiles a capture to that many rows as benchmarks/convert.py does. Each round runs each verb in a fresh process: ``stats``
-with its usual reports; ``slice`` of the middle half of the time, into a capture; and ``diff`` with a second capture of
-the same size, so that it reads twice as many rows. ``stats`` and ``slice`` are pinned to one core; ``diff`` may use
-two. ``seconds`` is the time from the start of the process to its end, including the start of the interpreter and all
-imports. It is the median of the rounds, as are ``user_seconds`` and ``system_seconds``. ``peak_rss_mib`` is the peak
-memory of all rounds. Files are in the page cache, in the folder TMPDIR. A first round is not counted.
+Tiles a capture to ``--events`` rows as benchmarks/convert.py does. Each round runs each verb in a fresh process:
+``stats`` with its usual reports; ``slice`` of the middle half of the time, into a capture; and ``diff`` with a second
+capture of the same size, so that it reads twice as many rows. ``stats`` and ``slice`` are pinned to one core; ``diff``
+may use two. ``seconds`` is the time from the start of the process to its end, including the start of the interpreter
+and all imports. It is the median of the rounds, as are ``user_seconds`` and ``system_seconds``. ``peak_rss_mib`` is the
+peak memory of all rounds. Files are in the page cache, in the folder TMPDIR. A first round is not counted.
 
 The targets are less than 2 s and less than 500 MiB each. Prints one JSON line; ``--out`` adds it to the results in a
 file.

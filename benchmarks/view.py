@@ -2,7 +2,7 @@
 
     python benchmarks/view.py --events 10000000 [--capture tests/data/torch_step.bin] [--out results.json]
 
-Tiles a capture (or imports and tiles a file of another tool) to that many rows as benchmarks/convert.py does. Each
+Tiles a capture, or an imported file of another tool, to ``--events`` rows as benchmarks/convert.py does. Each
 round runs ``cutrace view`` in a fresh process on one core. Times are as in benchmarks/stats.py; ``lowest_seconds`` and
 ``lowest_user_seconds`` are the lowest of the rounds. ``folded`` has the same figures for ``cutrace convert`` to
 collapsed stacks. ``totals_equal`` is true if the GPU time of all stacks is exactly the sum of the report

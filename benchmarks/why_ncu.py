@@ -3,9 +3,9 @@
     python benchmarks/why_ncu.py --out why.json [--capture run.bin --details ncu.csv]
 
 Runs ``workloads/twenty_kernels.py`` under `cutrace profile --nvtx step2` and under ncu with its rules, both with
-flushed caches, unless the capture and ncu's details are given. For each launch it compares the limiter with the result
-of ncu's rule SOLBottleneck. The output has both, and the values of the launch for tests/extras/hardware/test_rules.py.
-Needs an NVIDIA GPU, ncu, PyTorch and Triton, or the two files.
+flushed caches. Runs nothing if the capture and ncu's details are given. For each launch it compares the limiter with
+the result of ncu's rule SOLBottleneck. The output has both, and the values of the launch for
+tests/extras/hardware/test_rules.py. Needs an NVIDIA GPU, ncu, PyTorch and Triton, or the two files.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def main() -> None:
         launches.append(
             {"kernel": facts.kernel, "ncu": said, "limiter": limiter.rule, **shown(facts), "values": rounded}
         )
-    print(f"{equal} of {len(launches)} limiters are what ncu says")
+    print(f"{equal} of {len(launches)} limiters agree with ncu")
     result = {
         "benchmark": "why_ncu", "date": datetime.date.today().isoformat(), "gpu": ours[0].gpu.name,
         "capability": ours[0].gpu.capability, "caches": ours[0].caches, "equal": equal, "metrics": metrics,

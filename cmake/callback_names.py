@@ -10,7 +10,7 @@ from pathlib import Path
 
 def names(header: Path, domain: str) -> dict[int, str]:
     found = re.findall(rf"\bCUPTI_{domain}_TRACE_CBID_(\w+)\s*=\s*(\d+)\s*,", header.read_text())
-    # Functions have a version behind their names, which says when they got their signature.
+    # The name of a function ends in the version of CUDA that introduced its signature.
     return {int(number): re.sub(r"_v\d+$", "", name) for name, number in found if name not in ("INVALID", "SIZE")}
 
 

@@ -40,8 +40,8 @@ def planted_line(nodeid: str) -> int:
 
 
 def planted(add: Callable[[], None], root: Path, nodeid: str) -> Callable[[], None]:
-    """Return a function that adds the work of a test in the test's line of :data:`PLANTED`, as code of the suite
-    would."""
+    """Return a function that adds the work of a test. Its code is in the test's line of :data:`PLANTED`, so the work
+    seems to come from the suite."""
     source = "\n" * (planted_line(nodeid) - 1) + "def planted(): add()\n"
     variables = {"add": add}
     exec(compile(source, str(root / PLANTED), "exec"), variables)
