@@ -44,8 +44,8 @@ inline void transpose(const unsigned char* in, std::size_t rows, std::size_t col
 
 }  // namespace transpose_detail
 
-// Writes a part of a capture of `size` bytes to `out`. Rows of blocks become columns, or with `back` rows again. Both
-// directions find the blocks by the same bytes, which stay as they are.
+// Writes a part of a capture to `out`. The part has `size` bytes. The rows of each block become columns. With `back`, the columns
+// become rows again. Both directions find a block by its header, which is copied unchanged.
 inline void transpose_rows(const unsigned char* in, std::size_t size, unsigned char* out, bool back) {
   const unsigned char* const end = in + size;
   while (in != end) {

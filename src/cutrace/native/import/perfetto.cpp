@@ -574,7 +574,8 @@ void PerfettoReader::pair_slices(Track& track, bool is_last) {
   track.ends.clear();
 }
 
-// Adds the slice of the latest start. Of slices with equal times, the outer one is added first, so the inner ones wait for it.
+// Adds the slice with the latest start. If slices have equal times, the outer slice is added first, and the inner slices wait for
+// it.
 void PerfettoReader::close_latest(Track& track, const End& end) {
   Open open = std::move(track.open.back());
   track.open.pop_back();
@@ -1104,7 +1105,7 @@ void PerfettoReader::emit(std::uint8_t phase, const EventFields& fields, Wide ti
   add(phase, fields, time, json_of(arguments));
 }
 
-// Adds an event. Its other keys are an open object of JSON.
+// Adds an event. `json` is the object of its other keys without the closing brace, or empty.
 void PerfettoReader::add(std::uint8_t phase, const EventFields& fields, std::optional<Wide> time, std::string json) {
   if (!json.empty()) json += '}';
   EventFields& event = made_.emplace_back(Event{fields, std::move(json)}).fields;

@@ -48,8 +48,8 @@ static_assert(sizeof(Entry) == 24);
 
 constexpr std::uint16_t kMostLevel = (1 << 12) - 1;
 
-// At the same time: longer slices first, because they enclose the shorter ones; instants last, inside all of them. Other entries
-// keep the order in which they were added.
+// Of entries with the same start, longer slices come first, because they enclose the shorter ones. Instants come last, inside all
+// slices. Other entries keep the order in which they were added.
 bool earlier(const Entry& a, const Entry& b) {
   if (a.start != b.start) return a.start < b.start;
   if (a.instant != b.instant) return b.instant;

@@ -18,13 +18,13 @@ namespace cutrace {
 namespace {
 
 // Ids of the GPU work of one process. An API call finds the ids of its work by correlation id, without a table of all work. The
-// first work of each of the first `near` correlations gets base + correlation, because small ids take few bytes. Other
-// correlations are divided into spans of 1024: the first work of each correlation gets an id of the span's first range of 1024
-// ids, the second (another node of a graph) one of its second range, and so on. Only the amount of work of a correlation is
-// stored: a bit for one piece, a byte for a few, a map for more. Spans are created at their first use, so the ids of a damaged
-// capture, scattered over all 32 bits, cost no more than others. A runtime call and its driver calls share a correlation, but
-// thousands of calls do not. So if a correlation has much work, only its first kAsked calls get ids. Otherwise the trace size
-// would be unbounded.
+// first work of each of the first `near` correlations gets base + correlation, because small ids take few bytes. Other correlations
+// are divided into spans of 1024. Each span has ranges of 1024 ids. The first work of a correlation gets an id of the first range.
+// The second work (another node of a graph) gets an id of the second range, and so on. Only the amount of work of a correlation is
+// stored: a bit for one piece, a byte for a few, a map for more. Spans are created at their first use. So the ids of a damaged
+// capture cost no more than others, although they are scattered over all 32 bits. A runtime call and its driver calls share a
+// correlation, but thousands of calls do not. So if a correlation has much work, only its first kAsked calls get ids. Otherwise the
+// trace size would be unbounded.
 class Submissions {
  public:
   Submissions(std::uint64_t base, std::uint32_t near) : base_(base), near_spans_(near >> kSpanBits) {

@@ -5,8 +5,8 @@
 // call names them.
 //
 // A plan of instructions has launches of one kernel. Its first consecutive launches are counted together. After the last one, or
-// when the process ends, the profiler writes their lines and the file <pid>.instructions. A line of that file has the device,
-// number of launches, function, offset, line, sums of the metrics and file of an instruction.
+// when the process ends, the profiler writes their lines and the file <pid>.instructions. A line of that file describes an
+// instruction. It has the device, number of launches, function, offset, line, sums of the metrics and file.
 //
 // A planned launch runs alone: see launch_gate.h. A kernel that waits for a kernel of another thread or process would then never
 // end. So other launches continue after a time limit, and the process is ended if the planned launch still does not end.
@@ -291,7 +291,7 @@ void Profiler::end_if_overdue() {
 
 void Profiler::leave(const LaunchCall& call, const CUpti_CallbackData& data) {
   const Current done = std::exchange(current, {});
-  // A failed launch does not count, because the first run has no kernel of it either.
+  // A failed launch does not count, because the first run has no kernel of this launch either.
   const bool failed = data.functionReturnValue != nullptr && *static_cast<const CUresult*>(data.functionReturnValue) != CUDA_SUCCESS;
   if (failed && done.kernel != nullptr) done.kernel->launched.fetch_sub(1);
   if (done.inside == Current::Inside::alone) leave_alone(done, call, data, failed);

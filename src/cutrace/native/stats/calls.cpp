@@ -54,9 +54,9 @@ class Calls {
   Calls(const Calls&) = delete;
   Calls& operator=(const Calls&) = delete;
 
-  // Of calls with the same id (a runtime call and its driver calls), the first one counts, and of calls with the same start, the
-  // longest. Ends and functions are optional, in all calls or in none. Owners are optional too. An owner is a number for the
-  // ranges around a call, and `how` is the relation of the call to these ranges. By default each thread owns its calls.
+  // A runtime call and its driver calls have the same id. The call that starts first counts. If several calls start together, the
+  // longest call counts. Ends and functions are optional, in all calls or in none. Owners are optional too. An owner is a number
+  // for the ranges around a call, and `how` is the relation of the call to these ranges. By default each thread owns its calls.
   void add(Column<std::uint32_t> ids, Column<std::uint64_t> starts, Column<std::uint32_t> threads,
            std::optional<Column<std::uint64_t>> end, std::optional<Column<std::uint16_t>> function,
            std::optional<Column<std::uint32_t>> owner, std::optional<Column<std::uint8_t>> how) {

@@ -171,8 +171,8 @@ class PathTimes {
     return numbers_.add(hash, same, [&] { nodes_.push_back({parent, label}); }) + 1;
   }
 
-  // The path of a graph node: the ranges of its creation, below the path of its launch. If a range around the launch has the name
-  // of a range of the creation, the latter and the ranges around it are left out.
+  // The path of a graph node: the ranges of its creation, below the path of its launch. A range of the creation with the name of a
+  // range around the launch is left out. The ranges around this range are left out, too.
   std::uint32_t inside(std::uint32_t launch, std::uint32_t created,
                        const std::vector<std::vector<std::uint32_t>>& creations) {
     if (created >= creations.size()) throw std::out_of_range("no creation has this number");

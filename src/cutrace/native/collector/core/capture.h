@@ -144,8 +144,8 @@ class Capture {
     if (table.rows.size() * sizeof(Row) >= kBlockBytes) flush(table);
   }
 
-  // Adds a row that each file of the recording must hold. Its strings are arguments, because its string fields stay 0; `other` is
-  // the PCI address of a device or the domain of a category.
+  // Adds a row that each file of the recording must hold. The string fields of `row` stay 0: `name` and `other` are its strings.
+  // `other` is the PCI address of a device or the domain of a category.
   template <typename Row>
   void object_info(const Row& row, std::string_view name = {}, std::string_view other = {}) {
     if (std::get<ObjectInfo<Row>>(object_info_).has(row, name, other)) return;

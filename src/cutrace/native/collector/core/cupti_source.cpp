@@ -293,8 +293,8 @@ bool CuptiSource::suspend(bool wait, void* context) {
 
 // The writer counts buffers that CUPTI does not return as lost. Returns false when it had to wait for buffers.
 bool CuptiSource::take_back_buffers(bool at_exit) {
-  // A forced flush returns running kernels without an end time. CUPTI does not return them again, nor to other tools. So force a
-  // flush only when nothing can follow and CUPTI is not shared.
+  // A forced flush returns running kernels without an end time. CUPTI never returns these kernels again, not even to other tools.
+  // So force a flush only when nothing can follow and CUPTI is not shared.
   if (at_exit && library_.sharing.load() == nullptr) {
     flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     return true;

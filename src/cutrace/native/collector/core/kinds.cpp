@@ -316,7 +316,8 @@ void Enabler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, cons
     watch(false);
     state_.store(State::settled);
   } else if (submits_work && !pthread_equal(enabling_thread_.load(), pthread_self())) {
-    // At the entry of a call, its thread holds no lock of the driver. In resource callbacks it does, so these do not wait.
+    // A thread may wait at the entry of a call, because it holds no lock of the driver there. It holds such locks in resource
+    // callbacks, so they do not wait.
     const auto end = std::chrono::steady_clock::now() + kLongestWait;
     while (state_.load() == State::enabling && std::chrono::steady_clock::now() < end) pause();
   }
@@ -368,8 +369,8 @@ KindSet Enabler::hold(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet k
   return held_kinds_;
 }
 
-// If calls are enabled one by one in mid-program, CUPTI 13.0 records them only if one call was enabled inside cuInit() and still
-// is (docs/internals/collector.md). Programs rarely make these two calls, one of each API.
+// CUPTI 13.0 records calls that are enabled one by one in mid-program only if one call was enabled inside cuInit() and still is
+// (docs/internals/collector.md). So one call of each API stays enabled. Programs rarely make these two calls.
 void Enabler::keep_calls_possible(bool on) {
   for (const ApiFunction& function : cupti_->api_functions())
     if (stays_enabled(function.name)) cupti_->enable_call(function.domain, function.id, on);

@@ -35,7 +35,7 @@ class Writer {
   bool open(std::string& error);
   // After fork, in the child.
   void forget() { capture_.file().forget(); }
-  // Any thread: the counters of this recording, as of the last write_out(); others are 0.
+  // Any thread: the counters of this recording, as of the last write_out(). Other counters are 0.
   struct cutrace_stats statistics() const {
     const std::lock_guard lock(statistics_mutex_);
     return statistics_;

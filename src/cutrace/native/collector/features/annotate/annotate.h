@@ -21,8 +21,8 @@ void matched(unsigned number);
 // A profile function of Python before 3.12. It calls handler(frame, is_call) for calls and returns. If the handler returns False,
 // it gets no more calls for that code. If it returns None, it gets calls for all code again.
 int profile(void* handler, void* frame, int what);
-// Sets the profile function of all threads of the interpreter; `function` is its entry point. With null, each thread removes it at
-// its next event. On failure a Python exception is set.
+// Sets the profile function of all threads of the interpreter; `function` is its entry point. If it is null, each thread removes
+// its profile function at its next event. On failure a Python exception is set.
 void profile_all(void* handler, int (*function)(void*, void*, int, void*));
 
 }  // namespace cutrace::annotate

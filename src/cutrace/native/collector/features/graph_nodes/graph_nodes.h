@@ -65,8 +65,8 @@ class GraphNodes {
   // The origin of a node at its first use in a file. Null at later uses, and when the origin is unknown.
   const Node* first_use(std::uint64_t node, std::uint32_t file);
 
-  // The number of nodes of executable graphs that lost their origins since the last call, for lack of memory and before their
-  // first use.
+  // The number of nodes of executable graphs that lost their origins for lack of memory before their first use. It counts from the
+  // previous call of this function.
   std::uint64_t take_dropped() { return std::exchange(dropped_, 0); }
   std::size_t memory() const { return bytes_; }
 

@@ -27,8 +27,8 @@ struct LaunchNameEvent {
   std::uint32_t correlation;
   std::uint32_t unused;
 };
-// node_name: the kernel of a node. `exec` 0: of the node itself; else of its copy in this executable graph. If `node` is 0 too, an
-// update has changed the kernels of all nodes of the executable graph.
+// node_name: the kernel of a node. If `exec` is not 0, it is the kernel of the copy of the node in this executable graph. If `node`
+// is 0, an update has changed the kernels of all nodes of the executable graph.
 struct NodeEvent {
   EventHead head;
   std::uint64_t hash;  // 0: unknown

@@ -95,7 +95,7 @@ std::uint64_t registrations_refused();
 // Around fork(): the child must not inherit the registry's lock from another thread.
 void before_fork();
 void after_fork_in_parent();  // in the child, too
-// The child's first event calls `start`, which may arm; null for no call.
+// The first event of the child calls `start`, unless it is null. `start` may arm.
 void after_fork_in_child(void (*start)());
 
 // Record events of CUDA graphs on the thread that makes the nodes, in order with its ranges. For a copied node CUPTI reports two

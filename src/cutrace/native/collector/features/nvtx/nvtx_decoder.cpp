@@ -204,8 +204,8 @@ void NvtxDecoder::graph_node(Thread& thread, const EventHeader& header, std::uin
   capture_.graph_nodes().created(node, known ? header.time : 0, id_of_thread, known ? *thread.ranges : std::string());
 }
 
-// The names of a thread's open ranges, outermost first, as a JSON array; "" for none. As for launches, ranges of both styles and
-// of all domains count. nullopt when one of the ranges may have ended.
+// The names of a thread's open ranges, outermost first, as a JSON array; "" for none. Ranges of both styles and of all domains
+// count, as for launches. nullopt when one of the ranges may have ended.
 std::optional<std::string> NvtxDecoder::open_ranges(const Stacks& stacks, std::uint32_t thread) const {
   std::vector<const OpenRange*> open;
   for (const RangeStack& stack : stacks)

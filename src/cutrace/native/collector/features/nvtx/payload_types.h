@@ -50,7 +50,7 @@ struct PayloadField {
 
   std::uint64_t array() const { return NVTX_PAYLOAD_ENTRY_FLAG_ARRAY_TYPE(flags); }
   bool is_string() const { return type >= NVTX_PAYLOAD_ENTRY_TYPE_CSTRING && type <= NVTX_PAYLOAD_ENTRY_TYPE_CSTRING_UTF32; }
-  // `detail` is the length of a string without array flags; 0 asks for a terminated one.
+  // `detail` is the length of a string without array flags. If `detail` is 0, the string ends at a terminator.
   bool has_fixed_length() const {
     return array() == NVTX_PAYLOAD_ENTRY_FLAG_ARRAY_FIXED_SIZE || (is_string() && array() == 0 && detail != 0);
   }
@@ -97,8 +97,9 @@ struct PayloadType {
 std::uint64_t register_schema(std::uint16_t domain, const nvtxPayloadSchemaAttr_t* attributes);
 std::uint64_t register_enum(std::uint16_t domain, const nvtxPayloadEnumAttr_t* attributes);
 
-// The id of a new scope, NVTX_SCOPE_NONE for a refused one; and the whole path of a registered scope, "" for others.
+// Returns the id of the new scope, or NVTX_SCOPE_NONE if it is refused.
 std::uint64_t register_scope(std::uint16_t domain, const nvtxScopeAttr_t* attributes);
+// The whole path of a registered scope, "" for other ids.
 std::string_view scope_path(std::uint16_t domain, std::uint64_t id);
 
 // The registered type with an id, null for unregistered and predefined types. Takes no lock.

@@ -48,8 +48,7 @@ struct PayloadBytes {
 // Whether values of a predefined type have a sign.
 bool is_signed(std::uint64_t type);
 
-// The length that a payload of integers gives for another payload, which is the product of the integers. 0 for payloads of other
-// types.
+// The length that a payload of integers gives for another payload: the product of the integers. 0 for payloads of other types.
 std::uint64_t length_in(std::uint64_t id, const PayloadType* type, const PayloadBytes& bytes);
 
 // A string of `count` code units of `unit` bytes as UTF-8, up to the first zero unit.

@@ -37,7 +37,7 @@ class TimeConverter {
   };
   std::vector<ClockPoint> points_;    // in ascending order, except with `either_`
   std::optional<double> slope_;  // nanoseconds a unit, for a single point
-  bool either_ = false;          // the clock is REALTIME or MONOTONIC: points_ has one of each
+  bool either_ = false;          // the clock is REALTIME or MONOTONIC: points_ has one point for each
 };
 
 }  // namespace cutrace::nvtx

@@ -256,7 +256,7 @@ bool ask_for_check(void (*checked)()) {
 }
 
 Trust check_interpreter() {
-  static bool checking = false;  // with Python's lock; the check runs Python code, which may run this pending call again
+  static bool checking = false;  // guarded by Python's lock; the check runs Python code, which may run this pending call again
   if (checking || trust() == Trust::trusted || trust() == Trust::refused) return trust();
   checking = true;
   if (!api.complete) api.find_all();

@@ -1,8 +1,8 @@
 // The Python frames of the calling thread, read without Python's lock.
 //
-// The library does not link Python and touches no reference count. A thread reads only its own frames. They do not change while
-// the thread is in a call of C code, with or without the lock, and they keep their code objects alive. Notes about the address of
-// a code object become invalid when the object dies: see code_deaths.h.
+// The library does not link Python and touches no reference count. A thread reads only its own frames. These frames do not change
+// while the thread is in a call of C code, with or without the lock, and they keep their code objects alive. Notes about the
+// address of a code object become invalid when the object dies: see code_deaths.h.
 #pragma once
 
 #include <array>
@@ -56,7 +56,7 @@ T read_at(const void* object, std::uint32_t offset) {
   return value;
 }
 
-// Before 3.12, a thread inside a subinterpreter still has its first state as the known one, and that state has other frames.
+// Before 3.12, the known state of a thread inside a subinterpreter is still its first state, which has other frames.
 inline bool may_be_in_subinterpreter() {
   const std::uint32_t offset = kLayouts[interpreter.version].interpreters;
   return offset != kNone && read_at<std::int64_t>(interpreter.runtime, offset) > 1;

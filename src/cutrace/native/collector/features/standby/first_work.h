@@ -22,7 +22,7 @@ class FirstWork final : public Feature {
 
   // A recording starts. Without this call nothing is watched.
   void expect();
-  // Whether a thread is, or was, in such a call that it entered in the recording.
+  // Whether a thread has entered such a call in the recording.
   bool begun() const { return inside_.load() != 0 || returned() != 0; }
   // The time of the first return of a call that was entered in the recording (BOOTTIME ns), 0 before that.
   std::uint64_t returned() const { return returned_.load(); }

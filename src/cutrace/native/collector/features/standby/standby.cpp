@@ -281,7 +281,7 @@ void Standby::drop(Connection& connection) {
 void Standby::reply(Connection& connection, const JsonObject& message) {
   const std::string line = message.str() + '\n';
   if (!connection.socket.ours()) return;
-  // A peer that reads no answers gets no more of them.
+  // If the peer does not read its answers, end the connection.
   if (::send(connection.socket.number(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
       static_cast<ssize_t>(line.size()))
     ::shutdown(connection.socket.number(), SHUT_RDWR);

@@ -4,10 +4,10 @@
 // CUPTI, so standby costs a process only this thread and two descriptors. A recording belongs to the connection that started it,
 // and ends with the connection.
 //
-// Each message of the protocol is one line of text. The process sends a greeting, and answers each request of the client. Each
-// message of the process is a JSON object. The requests are `start OPTIONS`, `stop`, `status` and `dump PATH`. The status has
-// `working`, true once the program has submitted work to the GPU since the start, and `worked_ns`, the time since the first such
-// call returned.
+// Each message of the protocol is one line. The process sends a greeting, and answers each request of the client. Each message of
+// the process is a JSON object. The requests are `start OPTIONS`, `stop`, `status` and `dump PATH`. The status has `working`, which
+// is true if the program has submitted work to the GPU since the start. It also has `worked_ns`, the time since the first such call
+// returned.
 #pragma once
 
 #include <sys/types.h>

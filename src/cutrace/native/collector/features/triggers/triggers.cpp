@@ -14,9 +14,9 @@ namespace {
 constexpr std::size_t kMostNames = 4096;    // of ranges
 constexpr std::size_t kMostGaps = 4096;     // unevaluated gaps of a device
 constexpr std::size_t kMostChanges = 1 << 16;  // unevaluated changes of memory
-// launches without work yet; also the limit for work without a launch How long to wait for the work of a launch. A launch during
-// a stream capture may have no work. Other launches need this limit only for work that CUPTI never reports.
-constexpr std::size_t kMostLaunches = 1 << 17;
+constexpr std::size_t kMostLaunches = 1 << 17;  // launches without work yet; also the limit for work without a launch
+// How long to wait for the work of a launch. A launch during a stream capture may have no work. Other launches need this limit only
+// for work that CUPTI never reports.
 constexpr std::uint64_t kLongestWork = 3600 * kSecondNs, kLongestBesideCapture = 60 * kSecondNs;
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
 constexpr std::size_t kMostSeen = 8;        // names in a note

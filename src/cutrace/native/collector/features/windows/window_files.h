@@ -25,9 +25,9 @@ class WindowFiles final : public FileKeeper {
         notes_(context.notes),
         never_opened_(std::move(never_opened)) {}
 
-  // Any thread, one window after the other. open() returns when recording works, and close() when the window has a complete file,
-  // both after patience_ms at the latest. open() calls `call_number` on the flusher. That function returns the number of a call
-  // that is made now, or 0. open() returns false when there is no window.
+  // Any thread may open and close windows, one after the other. open() returns when recording works. close() returns when the
+  // window has a complete file. Both return after patience_ms at the latest. open() calls `call_number` on the flusher. That
+  // function returns the number of a call that is made now, or 0. open() returns false when there is no window.
   bool open(const std::function<std::uint32_t()>& call_number);
   // `context`: a context to wait for, besides the devices' primary contexts. `last`: no window follows.
   void close(Moment end, void* context, bool last);
