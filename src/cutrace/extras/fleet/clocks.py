@@ -238,8 +238,8 @@ class _Ends(NamedTuple):
 
 
 def offset_of(own: np.ndarray, others: np.ndarray) -> int:
-    """The time (ns) that a clock is ahead of another clock, from the ends of calls that are mostly common to both. It
-    is the most frequent difference."""
+    """Return the time (ns) that a clock is ahead of another clock: the most frequent difference of two ends. ``own``
+    and ``others`` are the ends of calls on the two clocks. Most calls are in both arrays."""
     mine = own[: _LONGEST // 2]
     theirs = others[: _LONGEST * 2]
     every = mine[:, None] - theirs[None, :]

@@ -105,8 +105,9 @@ class Job:
         return job
 
     def each(self) -> Iterator[tuple[int, int, np.ndarray, Records]]:
-        """For each group and each of its parts, yield the index of the group, the part, and its calls on one clock with
-        their numbers in the group. Each item is (group, part, numbers, calls)."""
+        """Yield (group, part, numbers, calls) for each group and each of its parts. ``group`` is the index of the
+        group. ``calls`` are the calls of the part on the common clock, and ``numbers`` are their numbers in the
+        group."""
         of_part = defaultdict(list)
         for index, group in enumerate(self.groups):
             for part in group.members:
@@ -447,8 +448,8 @@ class _EndingTogether:
         cluster_of: Mapping[int, np.ndarray],
         members: Sequence[_Ranks],
     ) -> list[_Ranks]:
-        """Split a set of ranks that consists of several smaller groups with calls that often end at about the same
-        time. Otherwise return the set alone."""
+        """Split a set of ranks into smaller groups. Calls of such a group often end at about the same time. Return the
+        set alone if it has no such groups."""
         inside = [one for one in often if set(one) < set(ranks)]
         larger = set()
         for one, other in permutations(inside, 2):

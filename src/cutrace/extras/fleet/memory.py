@@ -40,8 +40,8 @@ _TABLE = BatchTable(
 
 
 def _levels(rank: RankTrace, options: BatchOptions) -> Any:
-    """Map a rank to a table of memory levels: the highest level of each device, memory kind and process in each step of
-    its GPU work, and their peak and net."""
+    """Map a rank to a table of memory levels. Each device, memory kind and process has its highest level in each step
+    of the GPU work, its peak and its net."""
     totals = {}
     for use in rank.collected(TOTALS):
         totals[use.process, use.device, use.memory] = use

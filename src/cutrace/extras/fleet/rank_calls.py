@@ -111,9 +111,9 @@ class RankCalls:
         return cls(by_key, Union.of(calls.start_ns, calls.end_ns))
 
     def times(self, key: CallKey, base: int) -> np.ndarray:
-        """Three rows (ns) for the calls with a key: their starts since ``base``, their ends since ``base``, and the
-        time from the end of the previous call to the start, without the time in other communication kernels. The last
-        is NaN for the first call."""
+        """Return three rows of times (ns) for the calls with a key. The first two rows are the starts and the ends
+        since ``base``. The third row is the time between the previous call and the call, without the time in other
+        communication kernels. It is NaN for the first call."""
         calls = self.by_key[key]
         times = np.full((3, len(calls)), np.nan)
         times[0] = calls.start_ns - base

@@ -60,8 +60,8 @@ def _table(name: str, parts: Sequence[Part]) -> Any:
 
 
 def _told(name: str, part: Part) -> Any:
-    """The rows of a part, after columns that describe its rank. If a column has the name of one of these, it is
-    prefixed with the name of the report."""
+    """The rows of a part, after columns that describe its rank. A column of the part with the name of such a column
+    gets the name of the report as a prefix."""
     pa = pyarrow("SQL")
     rows = part.table().replace_schema_metadata(None)
     columns = {

@@ -234,7 +234,7 @@ class Chip:
         self, image: Any, names: Sequence[str]
     ) -> tuple[Any, Callable[[int], None]]:
         """Prepare the evaluation of many ranges or samples of a counter data image. Returns an array with one value for
-        each metric, and a function that fills the array for the range or sample with a given index."""
+        each metric, and a function that fills the array with the values of one range or sample, by its index."""
         values = (ctypes.c_double * len(names))()
         name_array = texts(list(names))
         arguments, evaluate = self.cupti.repeated(

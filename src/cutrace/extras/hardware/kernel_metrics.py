@@ -125,7 +125,7 @@ def profiled(
 
 
 def _launches(trace: Trace, rows: np.ndarray) -> list[int]:
-    """For each given row, its row of ``launches``; 0 if unknown."""
+    """Return the row of ``launches`` for each of ``rows``; 0 if unknown."""
     if not len(rows):
         return []
     identity = ["process", "correlation", "start"]

@@ -34,8 +34,8 @@ class Context:
 
     @classmethod
     def current(cls) -> Context:
-        """The current context. Without one, the primary context of the first device with an active one, else of device
-        0.
+        """Return the current context. If no context is current, return the primary context of the first device with an
+        active primary context, else the primary context of device 0.
 
         Raises :class:`NoContext` if the program has not initialised CUDA.
         """

@@ -84,8 +84,8 @@ class Range(CountedWork):
         return {"device": self.device, "range": to.string(self.names[-1])}
 
 
-#: The names of a kernel (its name) or of a range (domain and name), and the number among the work with these names in
-#: its process.
+#: The names of a kernel or range, and its number among the work with these names in its process. A kernel has one name.
+#: A range has a domain and a name.
 Key = tuple[tuple[bytes, ...], int]
 _SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 
@@ -163,8 +163,8 @@ def placed(
     chosen: Sequence[_Counted],
     everything: Iterable[CountedWork],
 ) -> tuple[list[_Counted], int]:
-    """The chosen work with its places, and the number of places. A process has a place if it has work with one of the
-    keys, even if the work was chosen in another process."""
+    """Return the chosen work with its places, and the number of places. Each process with work of a chosen key has a
+    place, even if only work of another process was chosen."""
     if len(trace.processes) == 1:
         return list(chosen), 1
     keys = {one.key for one in chosen}

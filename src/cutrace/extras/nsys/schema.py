@@ -351,8 +351,8 @@ GENERIC_EVENTS = declare(
 
 @cache
 def own(table: str) -> SqlTable:
-    """Declare a table for a table of a capture without a counterpart in nsys. It has the same name and the same
-    fields."""
+    """Declare the SQL table of a capture table that has no counterpart in nsys. Both tables have the same name and the
+    same fields."""
     how = {"string": ":text!", "f64": ":real"}
     fields = (
         f"{f.name}={f.name}{how.get(f.type, '!')}"

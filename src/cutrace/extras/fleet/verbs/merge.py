@@ -47,7 +47,8 @@ def merge(
 ) -> None:
     """Put FILE..., one for each rank or machine, on one timeline.
 
-    It is the timeline of the first FILE. If times on it would be negative, it is that of the machine that booted first.
+    The timeline is the clock of the first FILE. If times would be negative on this clock, it is the clock of the
+    machine that booted first.
 
     Files of one machine share its clock. Machines are aligned by their wall clocks, if there are clock snapshots. A
     line for each file says how it was aligned, and how well. A rank is named by --name, else by the rank in its file,
