@@ -121,7 +121,7 @@ def test_any_bytes_are_the_same_again(parts):
 
 
 def block(row_size: int, rows: int) -> bytes:
-    """A header, and a payload that is not as long as the header says if the rows are few."""
+    """A block header and the first 200 bytes of its payload."""
     header = np.zeros(1, HEADER)
     header["magic"] = MAGIC
     header["row_size"] = row_size

@@ -37,7 +37,7 @@ def test_a_page_is_what_the_code_says(name: str) -> None:
 
 
 def section(page: str, title: str) -> str:
-    """The text of a section of a page, up to the next title of its level or a higher one."""
+    """The section of a page below a title, up to the next title of the same or a higher level."""
     level = title.partition(" ")[0]
     after = f"\n{page}".split(f"\n{title}\n")[1]
     return re.split(rf"\n#{{1,{len(level)}}} ", after)[0]

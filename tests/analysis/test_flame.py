@@ -47,8 +47,7 @@ def test_totals_are_those_of_the_statistics(capture):
 
 
 def test_work_is_in_all_ranges_around_its_launch(capture):
-    """For each range name, the GPU time in its frames equals the time of the statistics, unless ranges of that name
-    nest.
+    """The GPU time of a range name is the same in the frames and in the statistics, unless ranges of that name nest.
 
     Work of graphs is also in the ranges of its creation. JAX creates and launches graphs in ranges of the same name;
     these names are left out.

@@ -82,7 +82,7 @@ def launched(w: Work) -> int:
 
 
 def part_of(now: int, mine: list[Work], pending: list, syncs: list, missing: list) -> str:
-    """The part of the step at a moment, which is the first part that applies."""
+    """The part of the step at the moment ``now``: the first part that applies."""
     running = [w for w in mine if w.start <= now < w.end]
     if any(w.table == "graph_launches" or (w.table == "kernels" and not communicates(w.name)) for w in running):
         return "compute"

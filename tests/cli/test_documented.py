@@ -18,7 +18,7 @@ _BEHIND = {"|", ">", "2>", "2>&1", "&", "&&"}
 
 
 def commands(text: str) -> list[list[str]]:
-    """The command lines of cutrace in code blocks, also those after another command."""
+    """The command lines of cutrace in code blocks, including command lines after another command."""
     blocks = re.findall(r"^```sh\n(.*?)^```|^((?:    [^\n]*\n)+)", text, re.MULTILINE | re.DOTALL)
     lines = "".join(map("".join, blocks)).replace("\\\n", " ").splitlines()
     found = []

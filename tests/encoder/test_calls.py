@@ -90,7 +90,7 @@ LONG_CALLS = st.lists(
 
 @given(LONG_CALLS, st.lists(st.integers(0, 15), max_size=9), st.integers(1, 20))
 def test_calls_are_found_again(calls, wanted, piece):
-    """The outer one of several calls with one id is found: the first call, or the longest one if several start
+    """If several calls have one id, the outer call is found: the first call, or the longest one if several start
     together."""
     known = Calls(6)
     rows = [(id_, start, start + length, thread, function) for id_, start, length, thread, function in calls]

@@ -138,7 +138,7 @@ def test_slices_of_streams(imported: Decoded) -> None:
 
 
 def test_arrows(imported: Decoded) -> None:
-    # The step at 350 is in no slice of its thread, so viewers could attach it to nothing.
+    # The step at 350 is in no slice of its thread, so viewers have no slice for it.
     found = [(s.time - ORIGIN, s.phase, s.tid, s.encloses, s.name) for s in imported.steps if s.id == 77]
     assert sorted(found) == [
         (110, "s", 5, False, "fwdbwd"), (850, "f", 5, True, "fwdbwd"),

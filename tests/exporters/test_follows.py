@@ -368,8 +368,8 @@ def test_waits_may_be_recorded_out_of_the_order_of_their_calls(tmp_path: Path, m
             c.flush()
         for correlation, stream in ((2, 7), (6, 9)):
             c.add("cuda_events", event=stream, event_record=stream, stream=stream, context=1, correlation=correlation)
-        # Before its first kernel, stream 8 waits for the kernel on stream 7; before its second, for the kernel on
-        # stream 9.
+        # Stream 8 waits for the kernel on stream 7 before its first kernel, and for the kernel on stream 9 before its
+        # second kernel.
         for correlation, stream in ((7, 9), (3, 7)):
             c.add("synchronizations", start=ORIGIN + 100 * correlation, end=ORIGIN + 100 * correlation + 5, type=2,
                   event=stream, event_record=stream, stream=8, context=1, correlation=correlation)  # fmt: skip

@@ -123,7 +123,7 @@ def test_slices_of_random_work_are_those_of_a_plain_model(
 def test_launch_ranges_and_ranges_of_creation_have_tracks_of_their_own(tmp_path: Path) -> None:
     trace = converted(captures.replays(tmp_path / "run.bin", count=1))
     assert slices(trace, "NVTX on stream 7") == [("step", 10_100, 10_650)]
-    # The outer one of ranges with equal times starts first. Work without a range splits ranges.
+    # If ranges have equal times, the outer range starts first. Work without a range splits ranges.
     assert slices(trace) == [
         ("forward", 10_100, 10_382), ("layer0", 10_100, 10_281), ("attn", 10_200, 10_281), ("layer1", 10_300, 10_382),
         ("forward", 10_600, 10_650), ("layer0", 10_600, 10_650), ("attn", 10_600, 10_650),

@@ -32,8 +32,8 @@ _SHARES = 8
 
 
 def expected(trace: Path) -> tuple[Counter[tuple[Any, ...]], int]:
-    """Compute the expected contents: the slices and instants with name, start, duration, depth, and the name and start
-    of the slice around each; and the number of GPU events."""
+    """Return the expected slices and instants, and the number of GPU events. Each slice or instant has its name, start,
+    duration and depth, and the name and start of the slice around it."""
     found = pftrace.decode(trace)
     slices: Counter[tuple[Any, ...]] = Counter()
     for each in (*found.slices, *found.derived):

@@ -259,8 +259,8 @@ class _Marked:
 
 
 class Marks(Target):
-    """Marks in any order, in any processes and threads, with any strings. The windows must lie inside the capture and
-    hold exactly the marks inside them."""
+    """Marks in any order, in any processes and threads, with any strings. Each window must lie inside the capture and
+    have exactly the marks of its time."""
 
     name = "marks"
 

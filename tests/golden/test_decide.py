@@ -88,7 +88,7 @@ CASES = {
                                  State.UNVERIFIED, "no golden for sm_90", writes="candidate"),
     "not confirmed yet": Table(replace(EXPECTED, entry=entry(confirmed=False)), [MORE], Next.PASS, State.UNCONFIRMED,
                                "recorded from one run that could not be repeated"),
-    # A candidate does not contain a slower time, as an update does not.
+    # Neither a candidate nor an update contains a slower time.
     "slower": Table(TIMED, [SLOW, SLOW, SLOW], Next.FAIL, State.GATED),
     "better": Table(GOLDEN, [LESS, LESS], Next.PASS, State.GATED, writes="candidate"),
     "slower once": Table(TIMED, [SLOW, SAME, SLOW], Next.PASS, State.GATED),

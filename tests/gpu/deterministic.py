@@ -1,7 +1,7 @@
 """The same GPU work in each run. test_agreement.py runs it: ``deterministic.py [TRACE.json]``.
 
-With a path it runs under torch.profiler (CUDA only), which writes a Chrome trace there. The measured part is inside the
-NVTX range "measured". It comes after a warm-up, so that clocks, libraries and allocators have settled.
+With TRACE.json it runs under torch.profiler (CUDA only), which writes a Chrome trace to this path. The measured part is
+inside the NVTX range "measured". It comes after a warm-up, so that clocks, libraries and allocators have settled.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def test_ten_attachments_are_complete_and_change_nothing(armed: subprocess.Popen
 
 
 def test_the_first_attachment_records_for_its_whole_time(armed: subprocess.Popen[str], tmp_path: Path) -> None:
-    """The first launch under CUPTI takes up to a second, which `--for` does not count."""
+    """`--for` does not count the first launch under CUPTI, which takes up to a second."""
     command = [*CUTRACE, "attach", str(armed.pid), "--for", f"{LENGTH}s"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=LIMIT)
     with cutrace.load(tmp_path / "run.bin") as trace:

@@ -55,7 +55,7 @@ struct Producer {
   std::uint8_t* buffer = nullptr;
   std::size_t size = 0, used = 0;
   bool held = false;  // only a forced flush delivers the buffer
-  unsigned calls = 0;  // number of recorded calls that have not ended; they have the same effect
+  unsigned calls = 0;  // number of recorded calls that have not ended; if any, the buffer is held, too
 };
 
 struct Graph {
@@ -835,7 +835,7 @@ EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_Callback
   *handle = reinterpret_cast<CUpti_SubscriberHandle>(&fake());
   return CUPTI_SUCCESS;
 }
-// Several subscribers, since 13.2. The first one decides whether there can be more, and each call names one of them. Tests are
+// Several subscribers, since 13.2. The first subscriber decides whether there can be more. Each call names a subscriber. Tests are
 // the other subscribers. Only the last subscriber is called back.
 EXPORT CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, void* user_data,
                                      cutrace::shared::SubscriberParams* params) {

@@ -541,7 +541,7 @@ static void load_module_of(const char* name) {
   g.cupti->load_cubin(module->second.c_str());
 }
 
-// Each time the next kernel of this thread runs as a pass of a range, it waits for this number of launches of another kernel.
+// If the next kernel of this thread runs as passes of a range, it waits in each pass for this number of launches of another kernel.
 thread_local std::string awaited;
 thread_local unsigned awaited_launches = 0;
 EXPORT void fake_gpu_wait_in_launch(const char* kernel, unsigned launches) {

@@ -19,7 +19,7 @@ unsigned fake_gpu_context_waits();  // calls of cuCtxSynchronize()
 void fake_gpu_stream(void* stream, void* context, bool capturing);
 
 int fake_gpu_call(const char* call, std::uint64_t duration);
-// cudaProfilerStart or cudaProfilerStop, which call the driver; or cuProfilerStart or cuProfilerStop.
+// Calls cudaProfilerStart or cudaProfilerStop, which call the driver, or cuProfilerStart or cuProfilerStop.
 int fake_gpu_profiler(const char* call);
 // `grid` and `block` have three numbers. The kernel starts with a delay of `delay`.
 int fake_gpu_launch(const char* call, const char* name, const std::uint32_t* grid, const std::uint32_t* block,

@@ -710,7 +710,7 @@ extern "C" EXPORT void fake_executed(const char* function, std::uint64_t warps, 
 
 // ---- modules ----
 
-// A module is a text with a line for each function: its name, then file and line of its source, if known. Each line of source
+// A module is a string with a line for each function: its name, then file and line of its source, if known. Each line of source
 // makes two instructions of 16 bytes.
 namespace {
 

@@ -262,7 +262,8 @@ TEST(calls_of_the_driver_open_and_close_too) {
   CHECK(kernel_names(program.window(2)) == Names{"c"});
 }
 
-// A call of the runtime makes one of the driver. The window that another thread opens in between is not closed by it.
+// A call of the runtime makes a call of the driver. If another thread opens a window between the two, the call of the driver does
+// not close the window.
 TEST_OF_THREADS(a_call_of_the_runtime_and_its_call_of_the_driver_are_one) {
   Program program;
   program.begin();

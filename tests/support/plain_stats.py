@@ -221,8 +221,8 @@ def inside(trace: Trace, within: Range) -> list[Work]:
 
 
 def rewritten(source: Path, target: Path, *, rows: int, order: Callable[[int], np.ndarray]) -> Path:
-    """Write the same capture in blocks of ``rows`` rows. ``order`` returns the order in which to write the rows of a
-    table, from their number."""
+    """Write the same capture in blocks of ``rows`` rows. ``order`` gets the number of rows of a table, and returns the
+    order in which to write them."""
     with cutrace.load(source) as trace:
         parts = []
         for process in trace.processes:

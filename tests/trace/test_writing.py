@@ -19,7 +19,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 
 def kept(process):
-    """The description of a process, without what only holds for the file that the collector wrote."""
+    """The description of a process, without the keys that describe only the file of the collector."""
     return {key: value for key, value in process.info.items() if key not in ("tables", "from_start")}
 
 

@@ -79,7 +79,7 @@ def cluster(**how: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    """A Dask client for tests that neither stop its worker nor need another one."""
+    """A Dask client for tests that need one worker and do not stop it."""
     with cluster() as running:
         yield running
 

@@ -100,7 +100,7 @@ def test_times_stay_and_the_clock_says_when_the_session_began() -> None:
 
 
 def test_a_wait_is_what_its_ids_say() -> None:
-    # This version records cudaDeviceSynchronize() as a wait for an event, without an event and without a stream.
+    # This version records cudaDeviceSynchronize() as a wait for an event, but records no event and no stream.
     trace = cutrace.load(NSYS)
 
     assert trace.synchronizations[["type", "stream", "event"]].tolist() == [(4, 0, 0)]
@@ -502,7 +502,8 @@ def test_depths_are_those_of_a_stack() -> None:
 def test_empty_ranges_are_inside_the_range_that_starts_with_them() -> None:
     from cutrace.extras.nsys.nsys_nvtx import depths
 
-    # By start and end: an empty range; a range with an empty one at its start, in its middle and at its end.
+    # Starts and ends: an empty range; a range with two empty ranges and one range inside; a range with an empty range
+    # at its start.
     ranges = [(5, 5), (10, 40), (10, 10), (20, 20), (30, 40), (50, 60), (50, 50)]
     starts, ends = np.array(ranges).T
     assert depths(starts, ends).tolist() == [0, 0, 1, 1, 1, 0, 1]

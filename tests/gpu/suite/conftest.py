@@ -1,7 +1,7 @@
 """Lets tests/gpu/test_plugin.py run this suite backwards (``SUITE_REVERSED``) and change one test of it.
 
-``SUITE_ADD=<what>:<end of a node id>`` adds a kernel, a copy, a synchronisation or an allocation to that test, after
-its body but inside its window. It uses only the driver API.
+``SUITE_ADD=<what>:<end of a node id>`` adds a kernel, a copy, a synchronisation or an allocation to the test, after its
+body but inside its window. It uses only the driver API.
 """
 
 from __future__ import annotations
