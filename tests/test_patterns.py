@@ -39,6 +39,11 @@ def test_a_wrong_expression_is_one_sentence():
         matcher("/(/")
 
 
+def test_an_expression_as_in_ncu_is_told_how_to_write():
+    with pytest.raises(CutraceError, match=r"^regex:a\.\* is not a pattern here: write '/a\.\*/'$"):
+        matcher("regex:a.*")
+
+
 def test_rules_of_golden_files_take_the_same_patterns():
     rules = Rules(ignore=parse_ignore("kernels:/^nccl/,kernels:f(x[1])"), own=("/^my::/", "other[*]"))
     assert rules.without_ignored("kernel_launches", {"nccl_a": 1, "f(x[1])": 2, "g": 3}) == {"g": 3}

@@ -748,7 +748,7 @@ def test_a_stream_without_a_name_is_known_by_its_id(tmp_path):
         ({"gpu": ["9" * 5_000]}, "no GPU 999"),
         ({"kernel": ["kernel::gem"]}, "no kernel kernel::gem: did you mean kernel::gemm"),
         ({"kernel": ["gemm"]}, "no kernel gemm: did you mean '*gemm*', which matches kernel::gemm?"),
-        ({"kernel": ["regex:gemm"]}, "no kernel regex:gemm: did you mean '*gemm*', which matches kernel::gemm?"),
+        ({"kernel": ["regex:gemm"]}, "regex:gemm is not a pattern here: write '/gemm/'"),
         ({"kernel": ["*GEMM*"]}, "no kernel *GEMM*: upper and lower case differ, and there is kernel::gemm."),
         ({"kernel": ["/L::G/"]}, "no kernel /L::G/: upper and lower case differ, and there is kernel::gemm."),
         ({"kernel": ["/(/"]}, "not a regular expression"),

@@ -18,6 +18,8 @@ Patterns = str | Sequence[str]
 Matches = Callable[[str], bool]
 
 _WILDCARDS = frozenset("*?[")
+#: The prefix of regular expressions in ncu.
+_OF_NCU = "regex:"
 
 
 @lru_cache(maxsize=1024)
@@ -26,6 +28,11 @@ def matcher(pattern: str) -> Matches:
 
     A regular expression may match a part of the name. Raises :class:`CutraceError` for an invalid pattern.
     """
+    if pattern.startswith(_OF_NCU):
+        expression_of_ncu = pattern.removeprefix(_OF_NCU)
+        raise CutraceError(
+            f"{pattern} is not a pattern here: write '/{expression_of_ncu}/'"
+        )
     if _is_expression(pattern):
         try:
             expression = re.compile(pattern[1:-1])

@@ -210,7 +210,7 @@ def _missing(what: str, patterns: Sequence[str], known: Iterable[str]) -> NoRetu
     others = "it has none."
     if names:
         others = f"there is {_listing(names)}."
-    word = patterns[0].removeprefix("regex:")
+    word = patterns[0]
     containing = [name for name in names if word and word in name]
     if containing:
         others = f"did you mean '*{word}*', which matches {_listing(containing)}?"

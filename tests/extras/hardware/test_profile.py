@@ -67,7 +67,6 @@ def test_kernels_of_nvtx_ranges(runs: Runs) -> None:
     ("options", "sentence"),
     [
         (("--kernel", "nothing_like_it"), "the trace has no kernel"),
-        (("--kernel", "/(/"), "is not a regular expression"),
         (("--skip", "100"), "nothing is left to profile"),
         (("--nvtx", "nowhere"), "nowhere"),
         (("--metrics", "no-such-set"), "is neither a set"),
@@ -80,6 +79,15 @@ def test_a_filter_or_metric_that_names_nothing_is_an_error(runs: Runs, options: 
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
     assert not (runs.folder / "run.bin").exists()
+
+
+@pytest.mark.parametrize("option", ["--kernel", "--nvtx", "--ranges"])
+@pytest.mark.parametrize(("pattern", "sentence"), [("/(/", "is not a regular expression"), ("regex:a", "write '/a/'")])
+def test_a_wrong_pattern_is_an_error_before_the_first_run(runs: Runs, option: str, pattern: str, sentence: str) -> None:
+    done = runs(option, pattern)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert done.stdout == ""
 
 
 def test_the_status_of_the_command_is_kept(runs: Runs) -> None:

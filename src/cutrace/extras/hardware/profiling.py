@@ -30,7 +30,7 @@ from ...collect.options import Options, completed
 from ...errors import CutraceError
 from ...loading import load
 from ...outputs import check_output, replacing, scratch
-from ...patterns import Patterns
+from ...patterns import Patterns, any_matcher, several
 from ...runbin.layout import CACHES, TABLES
 from ...runbin.writer import Writer
 from ...trace import Trace
@@ -190,6 +190,9 @@ def profile(
         raise CutraceError(
             "instructions are counted while the program runs: leave out --caches"
         )
+    # Raises an error for a wrong pattern before the command runs.
+    for patterns in (kernel, nvtx, ranges):
+        any_matcher(several(patterns or ()))
     output = Path(output)
     sources = []
     if recorded is not None:
