@@ -377,9 +377,11 @@ class Reporter:
         )
 
     def _on_tracing(self, cases: Sequence[Case]) -> Iterator[str]:
-        """Print the reason if nothing was traced."""
+        """Yield the reason if nothing was traced, unless the states of tests give it."""
         if self._refusal:
-            yield f"nothing was traced: {self._refusal}"
+            given = [case.reason for case in cases]
+            if self._refusal not in given:
+                yield f"nothing was traced: {self._refusal}"
             updating = self._settings.update is not None
             if updating and not self._earlier:
                 yield "no golden file was written"

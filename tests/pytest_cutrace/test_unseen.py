@@ -43,6 +43,7 @@ def test_no_driver(recorded: Suite) -> None:
         "test_plain": (State.UNTRACED, why),
     }
     assert f"unverified 2 {why}" in done.words
+    assert "nothing was traced" not in done.output, "the states of tests have the reason"
     assert "no golden file" not in done.output
     updated = recorded.run("--cutrace", "--cutrace-update", gpu=False)
     assert "no golden file was written" in updated.output
