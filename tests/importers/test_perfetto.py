@@ -294,6 +294,16 @@ def test_clocks_become_one(maker, tmp_path):
         assert (lost.count, lost.detail) == (1, "track events: its clock is not known")
 
 
+def test_gaps_in_a_sequence_are_losses(maker, tmp_path):
+    for sequence, time, dropped in ((2, 1, 1), (2, 2, 0), (3, 3, 1), (2, 4, 1), (2, 5, 1)):
+        packet = maker.packet(sequence, timestamp=S + time, previous_packet_dropped=dropped)
+        packet.track_event.type, packet.track_event.track_uuid = INSTANT, MAIN
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        assert rows(trace, "instants", "time") == [(1,), (2,), (3,), (4,), (5,)]
+        (lost,) = trace.quality.losses
+        assert (lost.count, lost.detail) == (2, "gaps: packets were dropped during the recording")
+
+
 def test_events_in_the_form_of_old_chrome(maker, tmp_path):
     event = maker.event(0, MAIN, 10, "complete")
     event.legacy_event.phase, event.legacy_event.duration_us = ord("X"), 2

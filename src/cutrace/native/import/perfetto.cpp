@@ -187,13 +187,14 @@ bool PerfettoReader::begins(std::string_view head) {
 
 void PerfettoReader::packet(std::string_view data, std::vector<Packed>& packed) {
   using namespace perfetto::TracePacket;
-  std::uint64_t sequence_id = 0, flags = 0, forgets = 0, time = 0, clock = 0;
+  std::uint64_t sequence_id = 0, flags = 0, forgets = 0, dropped = 0, time = 0, clock = 0;
   std::optional<std::string_view> track_event_bytes, gpu_event_bytes, gpu_counter_bytes, frequency_bytes, memory_bytes;
   for (Fields field(data); field.next();) {
     switch (field.number) {
       case trusted_packet_sequence_id: sequence_id = field.value; break;
       case sequence_flags: flags = field.value; break;
       case incremental_state_cleared: forgets = field.value; break;
+      case previous_packet_dropped: dropped = field.value; break;
       case timestamp: time = field.value; break;
       case timestamp_clock_id: clock = field.value; break;
       case track_event: track_event_bytes = field.bytes; break;
@@ -206,6 +207,9 @@ void PerfettoReader::packet(std::string_view data, std::vector<Packed>& packed) 
   }
   Sequence& sequence = sequences_[sequence_id];
   if ((flags & 1) != 0 || forgets != 0) ++sequence.generation;
+  // The first packet of a sequence always says so, because its writer does not know what the reader has.
+  if (dropped != 0 && sequence.has_packets) lose("gaps", "packets were dropped during the recording");
+  sequence.has_packets = true;
   std::uint64_t described = 0;
   for (Fields field(data); field.next();) {
     if (field.is_number) continue;

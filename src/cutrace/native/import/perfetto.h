@@ -193,6 +193,7 @@ class PerfettoReader {
 
   struct Sequence {
     Map<Interned> interned;
+    bool has_packets = false;
     std::uint64_t generation = 1;
     std::uint64_t clock = 6;  // BOOTTIME
     std::uint64_t track = 0;
