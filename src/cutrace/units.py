@@ -64,7 +64,7 @@ def _scaled(text: str, units: dict[str, int], what: str, example: str) -> int:
 
 
 def _count(given: object) -> int | None:
-    """A whole number that is not negative; None for anything else."""
+    """A whole number of 0 or more; None for any other value."""
     if isinstance(given, bool) or not isinstance(given, SupportsIndex):
         return None
     number = given.__index__()

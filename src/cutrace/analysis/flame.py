@@ -2,9 +2,10 @@
 calls. A second time is the time of threads in the ranges, or the time of API calls.
 
 A range is an NVTX range or a slice of the host (an operator) that starts and ends on one thread. The path of GPU work
-has, outermost first: the ranges that adopt it (:mod:`cutrace.trace.ranges`), the ranges that are open on the launching
-thread at the start of the launching call, and the ranges in which its graph node was created. Work without ranges, and
-work whose call was not recorded, is directly below the root. Equal paths of all threads and processes are one frame.
+has these parts, outermost first: the ranges that adopt it (:mod:`cutrace.trace.ranges`), the ranges that are open on
+the launching thread at the start of the launching call, and the ranges in which its graph node was created. Work
+without ranges, and work whose call was not recorded, is directly below the root. Equal paths of all threads and
+processes are one frame.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ def flame(
 def flame_with_coverage(
     trace: Trace, options: StatsOptions = DEFAULTS, by: FramesBy = "range"
 ) -> tuple[Frame, str | None]:
-    """The result of :func:`flame`, and the sentence on the share of GPU time in ranges (None for a flame graph of
-    stacks, and without ranges)."""
+    """The result of :func:`flame`, and the sentence about the share of GPU time in ranges. The sentence is None for a
+    flame graph of stacks, and for a trace without ranges."""
     if by == "range":
         collected = collect(trace, [PATHS, RANGE_SHARES], options)
         return frames(collected[PATHS]), coverage(collected[RANGE_SHARES])

@@ -59,7 +59,7 @@ _FATAL_LOSSES = ("cupti_dropped", "memory_limit", "size_limit", "write_error", "
                  "unreadable", "kept_back", "name_unknown")  # fmt: skip
 _NEEDED_KINDS = {"kernel": "kernels", "memcpy": "copies", "memset": "memory fills", "api": "API calls",
                  "memory": "allocations"}  # fmt: skip
-# What CUPTI may refuse once the program uses the GPU, besides these kinds.
+# Names in losses of refused kinds, besides the names above. CUPTI may refuse these once the program uses the GPU.
 _REFUSED_PARTS = ("GPU activity", "kernels, copies and fills")
 
 
@@ -605,7 +605,7 @@ def _losses(trace: Trace, window: Window, processes: set[int]) -> Iterator[str]:
 
 def _is_fatal(reason: str, detail: str, from_start: bool) -> bool:
     """Whether a loss makes the metrics of a window wrong. ``from_start`` is True for a window that starts with the
-    trace, which lacks the rows that were dropped to keep only the newest."""
+    trace. Only such a window lacks the old rows that were dropped to keep the newest rows."""
     if reason == "kind_refused":
         refused = detail.removeprefix("a part of ").partition(":")[0]
         return refused in _NEEDED_KINDS or refused in _REFUSED_PARTS

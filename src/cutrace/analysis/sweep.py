@@ -220,7 +220,7 @@ class Sweep:
 
 
 def _column(rows: Columns, field: str, dtype: type) -> np.ndarray:
-    """A column of a table, zeros if it has none of this name."""
+    """A column of a table; zeros if the table has no column of this name."""
     if field in rows:
         return rows[field]
     return np.zeros(len(rows), dtype)

@@ -205,7 +205,8 @@ def form(choice: Sequence[str], *, by_ending: bool = False) -> Decorator[Any]:
 
 
 def names(flag: str, **declared: Any) -> Decorator[Any]:
-    """Return an option of names with commas between them. The names of all its uses are joined."""
+    """Return an option of names with commas between them. If the option is given several times, the names are
+    joined."""
 
     def joined(
         ctx: click.Context, param: click.Parameter, uses: Sequence[str]

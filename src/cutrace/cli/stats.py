@@ -82,7 +82,7 @@ def stats(
 ) -> None:
     """Show the time of the kernels, API calls, copies, NVTX ranges and streams of FILE, or of several as one.
 
-    FILE is a capture, or a trace of another tool that cutrace reads. Without --report, a few lines tell what took the
+    FILE is a capture, or a trace of another tool that cutrace reads. Without --report, a few lines say what took the
     time, and the usual reports with data in FILE follow. Tables fit a terminal; --format csv and json have all columns.
     """
     from .. import api

@@ -176,7 +176,7 @@ class _Modules:
 
     @staticmethod
     def _is_inner(other: _Module, root: _Module, paths: dict[int, Any]) -> bool:
-        """Whether another root has turned out to be a part of this one."""
+        """Whether the root ``other`` is a module inside ``root``."""
         module = other.ref()
         return other is not root and (module is None or id(module) in paths)
 
@@ -268,7 +268,7 @@ class _Annotator:
     # ---- which functions ----
 
     def look_up(self, code: CodeType, frame: FrameType) -> _Function | None:
-        """The function of this code, whose frame starts; None when it is not wanted."""
+        """The function of the code of a frame that starts; None if no range is wanted for the function."""
         if code.co_flags & _FUNCTION == 0 or frame.f_globals is globals():
             return None
         self._resolve()

@@ -85,7 +85,7 @@ _Recorder = TypeVar("_Recorder", bound=Recorder)
 class Capture(Recorder):
     """A recording of this process: a context manager, and a decorator that records each call.
 
-    ``path`` is the capture. It exists when the recording has ended, unless its capture range never opened.
+    ``path`` is the capture. The file exists when the recording has ended, unless its capture range never opened.
 
     As a decorator it takes functions, generator functions and coroutine functions. The first call is recorded to
     ``path`` (``run.bin``), each further one to the first of ``run-1.bin``, ``run-2.bin``, ... that does not exist. A
@@ -102,7 +102,7 @@ class Capture(Recorder):
         self._calls = 0
 
     def start(self) -> None:
-        """Start the recording. It ends with the program unless :meth:`stop` ends it before. Raises
+        """Start the recording. The recording ends with the program unless :meth:`stop` ends it earlier. Raises
         :class:`CutraceError` when the output cannot be written, this process is recorded already, another tool holds
         CUPTI, or counters cannot be sampled."""
         _refuse_a_second(self._to is not None)
@@ -270,7 +270,7 @@ class Armed(Recorder):
     """A recording of this process and the processes that it starts. Each is recorded from its first CUDA or NVTX call
     on.
 
-    ``path`` is the capture. It exists after :meth:`stop` if there was such a call.
+    ``path`` is the capture. The file exists after :meth:`stop` if there was such a call.
     """
 
     def __init__(
@@ -289,8 +289,8 @@ class Armed(Recorder):
     def stop(self) -> Path | None:
         """End the recording and join the files of all processes. Runs at the end of the program if not called before.
 
-        Returns the path of the capture, None when nothing was recorded. Of children that still run, the capture has the
-        records that they wrote so far. Later records are lost.
+        Returns the path of the capture, None when nothing was recorded. If a child process still runs, the capture has
+        the records that the child wrote so far. Later records are lost.
         """
         to = self._to
         self._to = None

@@ -326,7 +326,7 @@ def _counters() -> Iterator[Check]:
             "install all of CUPTI: pip install nvidia-cuda-cupti",
         )
     elif surroundings.dcgm():
-        finding = "this user may read the GPU's counters; DCGM runs here and holds them while it profiles"
+        finding = "this user may read the GPU's counters; DCGM runs here and holds the counters while it profiles"
         yield Check("counters", "ok", finding)
     else:
         yield Check("counters", "ok", "this user may read the GPU's counters")

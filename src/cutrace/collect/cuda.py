@@ -15,7 +15,7 @@ _MAJORS = (13, 12)
 
 
 def loaded(soname: str) -> ctypes.CDLL | None:
-    """A library that this process has loaded; None when it has not."""
+    """A library that this process has loaded; None if it is not loaded."""
     try:
         return ctypes.CDLL(soname, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:

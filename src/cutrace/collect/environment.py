@@ -30,7 +30,7 @@ def variables(
 
     From its first CUDA or NVTX call on, each process writes a capture ``<pid>-<number>.bin`` into ``directory``. With
     a capture range it writes ``<pid>-<number>-w1.bin``, ..., one for each window. The directory must exist on every
-    machine. Without ``directory`` the processes wait for :func:`attach`. The options are those of
+    machine. Without ``directory`` the processes wait for :func:`attach`. The options are the arguments of
     :class:`cutrace.collect.Options`. cutrace must be installed at the same path for all processes.
 
     Raises :class:`CutraceError` for an invalid option.

@@ -346,7 +346,8 @@ class Options:
     @classmethod
     def of(cls, **given: Unpack[OptionArguments]) -> Options:
         """Parse the options of users: sizes such as ``"512MiB"``, times such as ``"30s"``, several names as a
-        list or in one string. None is an option that is not given. With ``last``, the default of ``max_size`` is 4 GiB.
+        list or in one string. A value of None means that the option is not given. With ``last``, the default of
+        ``max_size`` is 4 GiB.
 
         Raises :class:`CutraceError` for an invalid value, and for options that do not go together.
         """

@@ -481,7 +481,7 @@ def _only_in(
 def _nearest(
     config: Configuration, come: Sequence[Configuration], counts: Counter[Configuration]
 ) -> Configuration:
-    """The configuration that differs in the fewest fields. Of several, it is the most frequent one."""
+    """The configuration that differs in the fewest fields. If there are several, the most frequent one."""
     return min(come, key=lambda other: (len(_fields(config, other)), -counts[other]))
 
 

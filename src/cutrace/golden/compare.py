@@ -77,7 +77,8 @@ def increases(row: Row) -> dict[str, tuple[int, int]]:
         golden = row.golden.get(name, 0)
         before = max(alternatives(golden))
         now = amount(count) or 0
-        # Only the detail distinguishes a new name from a name whose golden amount is unknown in this environment.
+        # A name without a golden amount is new, or its amount in this environment is unknown. Only the detail
+        # distinguishes the two cases.
         told = part_change(name, before, now, unit) in row.detail
         if told and is_more(golden, now):
             rose[name] = (before, now)
@@ -186,7 +187,7 @@ def _limit_row(
 
 
 def _limited(name: str, scopes: Sequence[Mapping[str, Value]]) -> int | float | None:
-    """The value that is compared with a limit; None if no run has one."""
+    """The value that is compared with a limit; None if no run has a value."""
     values = []
     for scope in scopes:
         value = scope.get(name)
@@ -486,8 +487,8 @@ class _EntryComparer:
         return elsewhere.union(name for name in here if not self._own(name, total.name))
 
     def _golden(self, region: str, metric: Metric) -> tuple[Stored | None, bool]:
-        """The golden value (None if none applies), and whether counts by name are complete: missing names then count
-        0."""
+        """The golden value (None if no value applies), and whether its counts by name are complete. In complete counts,
+        missing names count 0."""
         name = metric.name
         values = self._values(region, metric)
         if not values or len(values) < len(self._sources):

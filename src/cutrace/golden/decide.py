@@ -182,8 +182,8 @@ def decide(
     settings: GateSettings,
     compare_entry: Compare | None = None,
 ) -> Decision:
-    """The verdict on a test after these runs of its body, in order. The first run passed. None stands for a further run
-    that failed or was not possible.
+    """The verdict on a test after these runs of its body, in order. The first run passed. A later run that failed or
+    was not possible is None.
 
     ``compare_entry`` replaces the comparison with the golden entry.
     """
@@ -240,9 +240,9 @@ def after_teardown(decision: Decision, *, passed: bool) -> Decision:
 def wants_golden(
     expected: Expectation, runs: Sequence[MeasuredRun], settings: GateSettings
 ) -> bool:
-    """Whether a test should have golden values. It should if it has golden values or the marker, or if it does GPU work
-    in a module with golden values. With the scope ``all`` and in updates, each test with GPU work should have golden
-    values."""
+    """Whether a test should have golden values. This is true if the test has golden values or the marker, or if it does
+    GPU work in a module with golden values. With the scope ``all`` and in updates, each test with GPU work should have
+    golden values."""
     if expected.passed_over:
         return False
     if expected.entry is not None or expected.marked:
@@ -333,7 +333,7 @@ class _Decider:
         return run
 
     def _why_untraced(self, first: MeasuredRun) -> str:
-        """The reason why there is nothing to judge, "" if there is a run to judge."""
+        """The reason why no run can be judged; "" if a run can be judged."""
         metrics = first.metrics
         if metrics.gpu_records:
             return ""
@@ -685,7 +685,8 @@ def _joined(comparisons: Sequence[Comparison]) -> Comparison:
 
 
 def _limits_only(comparison: Comparison) -> Comparison:
-    """The comparison of an update. Only limits fail it, because the update writes values that differ."""
+    """The comparison of an update. Only limits can fail this comparison, because the update replaces the values that
+    differ."""
     rows = []
     for row in comparison.rows:
         if row.rule != "limit":
@@ -700,7 +701,7 @@ def _proposes(comparison: Comparison) -> bool:
         if row.verdict is Verdict.BETTER and row.gated and row.rule != "limit":
             return True
         if row.metric == CODE and row.verdict is Verdict.UNVERIFIED and row.golden:
-            # The code of a kernel is not known. Another run would not know it either.
+            # The code of a kernel is unknown. It would be unknown in another run, too.
             continue
         if row.verdict is Verdict.UNVERIFIED and row.now is not None:
             return True

@@ -1,7 +1,7 @@
 """Golden files on disk: a TOML file for each test module, written by cutrace and reviewed by people.
 
 A test is a table and a metric is a line. Values that all environments share are written once; ``[TEST.on.ENVIRONMENT]``
-has the others. Absent work has no line. A total whose parts are listed by name has no line, either.
+has the others. Absent work has no line. A total has no line either if its parts are listed by name.
 """
 
 from __future__ import annotations
@@ -670,7 +670,7 @@ def _without(values: Values, shared: Values) -> Values:
 
 
 def _without_common(value: Stored | None, common: Stored | None) -> Stored | None:
-    """The part of a value that is not in the common value; None if the common value has it all."""
+    """The part of a value that is not in the common value; None if the common value contains the whole value."""
     if isinstance(value, dict) and isinstance(common, dict):
         value = {name: value[name] for name in value if name not in common}
     if value == common or value == {}:
@@ -679,7 +679,8 @@ def _without_common(value: Stored | None, common: Stored | None) -> Stored | Non
 
 
 def _common(values: Sequence[Stored | None]) -> Stored | None:
-    """The common value: a value that all have, or the counts by name that all contain. None if they share nothing."""
+    """The common value: the value if all values are equal, or the counts by name that all values contain. None if the
+    values have nothing in common."""
     first = values[0]
     if values.count(first) == len(values):
         return first

@@ -55,7 +55,7 @@ def check(
 ) -> StaleCheck:
     """Find the stale values of all golden files under ``root``. Ids of tests are relative to the folder ``tests``.
 
-    ``collected`` are the ids of collected tests (:func:`collected_ids`). They decide about the test files that they
+    ``collected`` are the ids of collected tests (:func:`collected_ids`). The ids decide about the test files that they
     name, and must be complete for these files. Raises :class:`CutraceError` if there is no folder ``root``.
     """
     if not root.is_dir():
@@ -157,7 +157,7 @@ def _reason(
     ids: frozenset[str] | None,
     modules: Callable[[Path], _Scope | None],
 ) -> str:
-    """The reason why no test has this id; "" if one has or may have it."""
+    """The reason why no test has this id; "" if a test has or may have this id."""
     file, _, rest = test.partition("::")
     source = tests / file
     try:

@@ -357,7 +357,7 @@ def _bounds(values: Sequence[Any]) -> Stored:
     if not parts:
         return _between(values)
     if len(parts) < len(values):
-        parts.append({})  # A value without counts by name has none of the names.
+        parts.append({})  # A value without counts by name counts 0 for each name.
     names: set[str] = set()
     for part in parts:
         names.update(part)

@@ -27,7 +27,7 @@ _LARGEST_VALUE = 1 << 20
 #: The number of bytes (unpacked) of an object in which its events are searched.
 _FURTHEST = 64 << 20
 
-#: Tables whose rows cutrace exports as events that an import puts into other tables, by the category of the events.
+#: Tables that cutrace exports as events, by the category of the events. An import puts these events into other tables.
 _OTHER_TABLES = {
     "nvtx": "nvtx_ranges and nvtx_marks",
     "allocation": "allocations",

@@ -1,7 +1,8 @@
 """Trace events of a JSON file as columns, from the native scanner.
 
-Events come in groups, one for each rule and one for all others, in batches of some ten thousand. There is no object for
-an event. Strings are ids for :meth:`EventReader.texts`, and threads are indices of :attr:`EventReader.threads`.
+Events come in groups, one for each rule and one for all others, in batches of some ten thousand. No Python object is
+made for an event. Strings are ids for :meth:`EventReader.texts`, and threads are indices of
+:attr:`EventReader.threads`.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from .timeline import ImportTimeline, Outcome
 _EXTERNAL = (Key("External id"), Key("external id", column="External id"))
 _WHERE = (*keys("device", "context", "stream", "correlation"), *_EXTERNAL)
 _GRAPH = keys("graph id", "graph node id")
-#: Arguments that are not imported: Kineto computes or counts them, and cutrace adds one.
+#: Arguments that are not imported. Kineto computes or counts them, and cutrace adds the last one.
 _DERIVED = ("Ev Idx", "Record function id", OWN)
 _OF_KERNELS = (
     "queued",

@@ -78,7 +78,7 @@ _RULES = tuple(rule for rule in kineto.RULES if rule.group in _GROUPS)
 #: The note of a trace that torch.profiler wrote.
 _SHORTENED = (
     "torch.profiler ends a kernel, copy or fill in a .pftrace where the next one on its stream starts, so overlapping "
-    "work of CUDA graphs is shorter than it was. Export JSON for the recorded durations."
+    "work of CUDA graphs is shorter in the file than on the GPU. Export JSON for the recorded durations."
 )
 
 #: Bytes in a read.

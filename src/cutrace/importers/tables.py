@@ -157,7 +157,7 @@ class Tables(ABC):
 
     @abstractmethod
     def least(self, table: str, column: str, floor: int) -> int | None:
-        """The smallest number of a column that is ``floor`` or more, None if there is none."""
+        """The smallest number of a column that is at least ``floor``; None if no number is."""
 
     @abstractmethod
     def filled(self, table: str, columns: Sequence[str]) -> dict[str, int]:

@@ -22,8 +22,8 @@ from ..trace_events import NO_PROCESS
 from .base import Import, object_of, rows_of
 from .events import EventReader, Events, Flag
 
-#: The first id that cutrace assigns to processes and threads whose id in the file is no id of an operating system.
-#: Assigned ids fit into 31 bits, because some viewers need this for threads.
+#: The first id that cutrace assigns to processes and threads if their id in the file is not an id of an operating
+#: system. Assigned ids fit into 31 bits, because some viewers need this for threads.
 FIRST_MADE_UP = 2_000_000_000
 
 #: The times of rows must be above 0. If the first events of a file start before _EARLIEST (ns), a multiple of _SHIFT is

@@ -1,4 +1,4 @@
-// Charts of a page. uPlot draws axes and zooms; what stands between the axes is drawn here.
+// Charts of a page. uPlot draws axes and zooms; this file draws the content between the axes.
 const AXIS_FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 const SERIES = ["s0", "s1", "s2", "s3", "s4", "s5"];
 // More bars than these stand side by side; more rows of a heat map have the farthest ones above it.
@@ -200,7 +200,7 @@ function addPlot(host, { x, y, draw, tip, height, both, down, others, totals }) 
   return u;
 }
 
-/** Buttons of which one is pressed; act() gets its value. */
+/** A group of buttons with one pressed button; act() gets the value of this button. */
 function chooser(label, values, chosen, act) {
   const group = make("span", { class: "chooser", role: "group", "aria-label": label }, label);
   for (const [value, text] of Object.entries(values)) {
@@ -420,7 +420,7 @@ function lanes(host, { span, lanes: given }) {
     context.fillStyle = color(kind);
     values.forEach((value, index) => {
       if (!(value > 0) || edges[index + 1] < u.scales.x.min || edges[index] > u.scales.x.max) return;
-      // What is not zero can be seen.
+      // Values other than zero stay visible.
       const left = u.valToPos(edges[index], "x", true), right = u.valToPos(edges[index + 1], "x", true), high = Math.max(tall * Math.min(value / most, 1), ratio);
       context.fillRect(left, bottom - high, Math.max(right - left, 0.5), high);
     });
@@ -463,7 +463,7 @@ function heat(host, { unit, labels, hosts, start, step, columns, levels, cells, 
   }
   const sorted = ascending(values.filter((value) => !Number.isNaN(value)));
   const distances = ascending(away.filter((value) => !Number.isNaN(value)).map(Math.abs));
-  // Differences that no sentence would tell have a pale colour, also if there are no larger ones.
+  // Differences that are too small for a sentence have a pale colour, also if there are no larger differences.
   const least = AWAY * (differences ? 1 : Math.abs(median(sorted)));
   const limit = Math.max(quantile(distances, 0.98), least) || 1;
   const low = quantile(sorted, 0.01), high = quantile(sorted, 0.99);
@@ -538,7 +538,7 @@ function heat(host, { unit, labels, hosts, start, step, columns, levels, cells, 
     const column = places[columns ? Math.round(across) : Math.floor(across / step)], place = Math.round(down);
     if (order[place] === undefined || column === undefined) return null;
     let row = order[place];
-    // Of the rows in one pixel the one that is drawn.
+    // The row that is drawn of the rows in one pixel.
     const pixels = u.bbox.height / uPlot.pxRatio, each = (u.scales.y.max - u.scales.y.min) / pixels;
     if (each > 1) for (let other = place - Math.floor(each); other <= place + each; other++) {
       if (order[other] !== undefined && Math.abs(away[order[other] * count + column]) > Math.abs(away[row * count + column])) row = order[other];

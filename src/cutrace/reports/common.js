@@ -1,4 +1,4 @@
-// What the scripts of several pages share.
+// Functions that the scripts of several pages share.
 "use strict";
 const $ = (id) => document.getElementById(id);
 const data = (id) => JSON.parse($(id).textContent);

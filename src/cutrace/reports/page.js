@@ -285,7 +285,7 @@
         }
         c.globalAlpha = 1;
       }
-      // What is pointed at, and what belongs to it
+      // The slice under the pointer, and the slices that belong to it.
       if (shown) {
         const family = shown.link ? linked.get(shown.link) : [shown];
         c.lineWidth = 2;

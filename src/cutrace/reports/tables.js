@@ -1,7 +1,7 @@
 // Tables of a page: a click on a head sorts, a field filters. All rows are data of the page; the page shows the first.
 const SHOWN = 200;
 
-/** The value of a cell that is text, unless it tells its value: "1.5us", "64 MiB", "1,234", "-". Null for no number. */
+/** The number in the string of a cell without a value of its own: "1.5us", "64 MiB", "1,234", "-". Null for no number. */
 function numberIn(text) {
   const match = text.match(/^([+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*(\S*)/);
   if (!match) return null;

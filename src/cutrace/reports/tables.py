@@ -281,8 +281,8 @@ def _share_width(table: list[_TextColumn], width: int | None) -> None:
 
 
 def _csv(tables: Sequence[Table], limit: int) -> Iterator[str]:
-    """CSV with plain numbers. Lines end with a line feed, as shells expect. Of several tables, each has its name before
-    it and an empty line after it."""
+    """CSV with plain numbers. Lines end with a line feed, as shells expect. If there are several tables, each table has
+    its name before it and an empty line after it."""
     for table in tables:
         if len(tables) > 1:
             yield f"# {table.name}\n"

@@ -248,8 +248,8 @@ def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def style_of(row: Row) -> str:
-    """The style of a row: "bad" if it fails, "good" if it is better, "warn" if it differs without failing or could not
-    be compared."""
+    """The style of a row: "bad" if the row fails, "good" if it is better, "warn" if it differs without a failure or
+    could not be compared."""
     if row.failed:
         return "bad"
     if row.verdict in BETTER:
@@ -428,7 +428,7 @@ def _updates_from_one_run(report: SessionReport) -> int:
 
 
 def _first_runs(report: SessionReport) -> Iterator[Fact]:
-    """Tests whose runs differ: the first one from the others, or all."""
+    """Tests with runs that differ: the first run differs from the others, or all runs differ."""
     more = 0
     unstable = 0
     for case in report.cases:

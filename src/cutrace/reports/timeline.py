@@ -1,7 +1,7 @@
 """The timeline of a test: API calls by thread, GPU work by stream, NVTX ranges and regions.
 
 A timeline has a limited number of slices, so that a page with hundreds of tests opens quickly. The longest slices are
-kept. One slice with a number replaces all other slices between two of them.
+kept. Between two long slices, one slice with a number replaces all other slices.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from .writer import pack_strings, span
 
 
 class Changes:
-    """Changes of a copy. This class changes nothing; a subclass overrides some methods. ``process`` is the index of a
-    process in the file."""
+    """Changes of a copy. This class copies all rows unchanged. A subclass overrides some methods. ``process`` is the
+    index of a process in the file."""
 
     def description(self, process: int, info: dict[str, Any]) -> dict[str, Any]:
         """Return the new keys of a process block. The first block of a file has the key ``tables``."""

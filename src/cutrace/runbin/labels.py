@@ -44,7 +44,7 @@ _ENDPOINTS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 
 
 def label(labels: dict[int, str], number: int) -> str:
-    """The label of a number; the number itself where there is no label."""
+    """The label of a number, or the number itself if it has no label."""
     return labels.get(number, str(number))
 
 

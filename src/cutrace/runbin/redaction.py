@@ -25,7 +25,7 @@ KEPT = frozenset(
      "cupti_version", "driver", "driver_version", "runtime_version", "nvtx", "tables")
 )  # fmt: skip
 
-#: Options of the recording whose value is a path, even if it has no folder.
+#: Options of the recording with a path as value, even if the path has no folder.
 PATH_OPTIONS = frozenset(
     (
         "directory",

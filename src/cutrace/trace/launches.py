@@ -157,7 +157,7 @@ class ProcessIds:
 @dataclass(frozen=True)
 class OwnedCalls:
     """Rows of ``api_calls`` of one ``process``. ``nests`` are the nests that the calls are in: pairs of an index of a
-    row, and a nest, as :meth:`Ranges.members`; None if ranges do not matter."""
+    row and a nest, as :meth:`Ranges.members` returns them. It is None if ranges do not matter."""
 
     process: int
     rows: np.ndarray
@@ -192,8 +192,8 @@ class Launches:
         self, inside: Callable[[OwnedCalls], np.ndarray], by: RangesBy | None
     ) -> tuple[ProcessIds, ProcessIds]:
         """The ids of the calls that are ``inside``, and of the other calls. ``inside`` returns a mask of calls. ``by``
-        is None if ranges do not matter. If an id has calls of both kinds, it is in the second set. It is in the first
-        set too if its outermost call is inside."""
+        is None if ranges do not matter. An id with calls of both kinds is in the second set. It is also in the first
+        set if its outermost call is inside."""
         here = []
         away = []
         for calls in self._owned(by):
@@ -234,7 +234,7 @@ def _outermost_is_away(
     inside: Callable[[OwnedCalls], np.ndarray],
     keys: np.ndarray,
 ) -> np.ndarray:
-    """The ids whose outermost call is not inside."""
+    """The ids with an outermost call that ``inside`` does not select."""
     first: dict[int, tuple[int, bool]] = {}
     for calls in owned:
         all_keys = _keys(calls.process, calls.rows["correlation"])

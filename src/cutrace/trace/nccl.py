@@ -75,8 +75,8 @@ class NcclCalls:
         return numbers
 
     def world(self, process: int) -> tuple[int, int] | None:
-        """The rank of a process and the number of ranks, in its communicators of several ranks. None if it has no such
-        communicator, or if they differ."""
+        """The rank of a process and the number of ranks, in its communicators of several ranks. None if the process has
+        no such communicator, or if its communicators disagree."""
         found = set()
         for (owner, thread, communicator), ranks in self._ranks.items():
             size = self.sizes.get(communicator, 0)

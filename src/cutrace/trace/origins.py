@@ -169,7 +169,8 @@ class Origins:
         order = np.lexsort((rows["created"], rows["thread"]))
         nodes = rows[order]
         calls = self._creating_calls(process, nodes)
-        # Assign an outer call after the calls inside it, so that it stays. It starts before them or ends after them.
+        # Assign an outer call after the calls inside it, so that the outer call stays. An outer call starts before its
+        # inner calls or ends after them.
         inner_last = np.lexsort((calls["end"], -calls["start"]))
         calls = calls[inner_last]
         created = order[spanned(calls["first"], calls["last"])]

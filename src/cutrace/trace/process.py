@@ -150,7 +150,7 @@ class Process:
 
     @property
     def capture_range(self) -> str:
-        """What opened its windows: ``profiler`` or ``nvtx:NAME``. "" for a process that was recorded without
+        """The event that opened its windows: ``profiler`` or ``nvtx:NAME``. "" for a process that was recorded without
         windows."""
         asked = self.info.get("options", {}).get("capture_range", "")
         if not isinstance(asked, str) or asked == "none":
@@ -226,8 +226,8 @@ def _on_clock(info: dict[str, Any], alignment: Alignment, clock: str) -> dict[st
 
 
 def recording_of(pid: int, info: dict[str, Any]) -> tuple[str, int, int] | None:
-    """The boot id, pid and start of the recording that a process description belongs to; None if it does not say. All
-    parts of a recording share it."""
+    """The boot id, pid and start of the recording that a process description belongs to; None if the description lacks
+    them. All parts of a recording share it."""
     boot = str(info.get("boot_id", ""))
     started = int(info.get("started", 0))
     if boot and started:

@@ -75,7 +75,7 @@ def located(damage: Damage) -> str:
 
 
 def unfinished(processes: Iterable[Process]) -> Iterator[Loss]:
-    """A loss for each process whose capture was not closed in order, with a limit for what may be missing.
+    """A loss for each process whose capture was not closed in order. The loss limits the time that may be missing.
 
     The collector cannot count the unwritten rows of such a process: it still runs, or ended by ``os._exit`` or a
     signal.

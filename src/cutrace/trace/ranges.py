@@ -91,8 +91,8 @@ class _Domain:
 
     def __init__(self, adopts: bool) -> None:
         self.threads = RangeThreads(adopts)
-        # Numbers for combinations of a set without this domain, a thread, and the way of belonging; and by number, the
-        # set with the nest of this thread.
+        # ``keys`` numbers the combinations of a set without this domain, a thread, and the way of belonging. By this
+        # number, ``sets`` has the set that also contains the nest of the thread.
         self.keys = Keys(3)
         self.sets: list[int] = []
 

@@ -268,7 +268,7 @@ class SelectedRows:
     def _launched(
         self, table: str, process: int, rows: np.ndarray, timed: bool
     ) -> np.ndarray:
-        """Rows whose call starts in a stretch. Rows without a call have to touch one."""
+        """Rows with a call that starts in a stretch, and rows without a call that touch a stretch."""
         start, end = _span(table, rows, timed)
         of_gpus = table == "counters" and self._samples_gpus(process)
         if of_gpus:

@@ -27,7 +27,7 @@ class StringTable:
         return known
 
     def find(self, text: str) -> int | None:
-        """The id of a string; None when the trace does not have it."""
+        """The id of a string; None if the trace does not contain the string."""
         return self._ids.get(text.encode("utf-8", "surrogateescape"))
 
     def bytes(self, index: int) -> bytes:

@@ -99,7 +99,7 @@ class Trace(TraceTables):
         self._tables: dict[str, np.ndarray] = {}
         self._unknown: dict[str, np.ndarray] = {}
         self._interned: dict[str, _Interned] = {}
-        # The number of rows with unknown times of each block; negative where they are not counted yet.
+        # The number of rows with unknown times in each block; negative if the block is not counted yet.
         self._set_apart = np.full(len(reader.offsets), -1, np.int64)
 
     @property

@@ -43,7 +43,7 @@ class _NcclCollector(StatsCollector[NcclUse]):
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
         self._spreads = GroupSpreads()
-        # The calls without their sizes, by number.
+        # The number of each kind of call. A kind is a call without its size.
         self._kinds: dict[NcclCall, int] = {}
 
     def add(self, batch: SweepBatch) -> None:

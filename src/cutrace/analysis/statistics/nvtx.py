@@ -212,8 +212,8 @@ NVTX_GPU_SHARE = Statistic(
         text_column(
             "range",
             "how",
-            doc="own: in a range of the launching thread; adopted: in a range of another thread; several: with "
-            "several candidates; none",
+            doc="own: in a range of the launching thread; adopted: in a range of another thread; several: in "
+            "no range, because several are candidates; none: in no range",
         ),
         count_column("operations", doc="kernels, copies, fills and whole graphs"),
         time_column("GPU time", "gpu_ns", doc="sum of their times"),

@@ -184,8 +184,8 @@ class _GpuInSteps:
 
 
 class _SplitSteps(NamedTuple):
-    """Steps that were split. By GPU, ``times`` has the times of each of :data:`PARTS`, and ``behind``. None stands for
-    no GPU."""
+    """Steps that were split. By GPU, ``times`` has the times of each of :data:`PARTS`, and ``behind``. The key None
+    holds steps of processes without a GPU."""
 
     steps: _Ranges
     times: dict[int | None, list[np.ndarray]]

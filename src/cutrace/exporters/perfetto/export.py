@@ -262,8 +262,8 @@ def _texts(trace: Trace) -> tuple[frozenset[str], list[int]]:
 class DerivedWork:
     """The data derived from the GPU work of one process. Projected ranges are put into a spool.
 
-    Events of GPU work need only the waits. ``thread`` derives the other data at the same time. That data is complete
-    when the thread is done.
+    Events of GPU work need only the waits. ``thread`` derives the other data at the same time. The other data is
+    complete when the thread ends.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Host events: map tables to slices, instants, counters and flows, with their tracks and arguments.
 
-:data:`TABLES` describes the tables. A :class:`HostEvents` numbers the combinations of one table and turns blocks of
-rows into chunks, which have the columns for a template. :class:`HostTracks` has the tracks of a group of processes.
+:data:`TABLES` describes the tables. A :class:`HostEvents` belongs to one table. It numbers the combinations of the
+rows, and turns blocks of rows into chunks. A chunk has the columns for a template. :class:`HostTracks` has the tracks
+of a group of processes.
 """
 
 from __future__ import annotations
@@ -733,7 +734,8 @@ class HostEvents:
     arguments in :data:`TEXT`; ``shared`` has the sources of arguments that rows share.
 
     A *combination* is a track and a style. Rows refer to it by number. By combination, ``tracks`` has the key of the
-    track, ``pieces`` the encoded constant fields of the event, and ``refs`` the interned entries of these.
+    track, ``pieces`` the encoded constant fields of the event, and ``refs`` the interned entries that these fields
+    refer to.
     """
 
     def __init__(

@@ -100,8 +100,8 @@ class _Busy:
     def __init__(self, trace: Trace, metrics: Sequence[np.ndarray]) -> None:
         times = [rows[name] for rows in metrics for name in ("start", "end")]
         self._times = distinct(np.concatenate([np.zeros(0, np.uint64), *times]))
-        #: By time: the number of kernels that run after this time, and the number of these kernels that started before
-        #: it.
+        #: By time: the number of kernels that run directly after this time, and how many of these kernels started
+        #: before it.
         self._running = np.zeros(len(self._times), np.int64)
         self._across = np.zeros(len(self._times), np.int64)
         if len(self._times):

@@ -1,9 +1,9 @@
 """The places of the tracks of a process: its groups, and the order of tracks by use inside a group.
 
-Viewers sort the tracks and groups directly below a process by name. With the chosen names of groups, the work of GPUs
-comes first, then tracks of programs and sources, then memory, and last waits and the time of recording. Viewers show
-the queues of GPU work in their own group. So the ranges on streams are in a group beside it, which
-:func:`beside_stream` describes.
+Viewers sort the tracks and groups directly below a process by name. The names of groups are chosen so that the work of
+GPUs comes first, then tracks of programs and sources, then memory, then waits and the time of recording. Viewers show
+the queues of GPU work in their own group. So the ranges on streams are in a group beside the group of the queues; see
+:func:`beside_stream`.
 """
 
 from __future__ import annotations

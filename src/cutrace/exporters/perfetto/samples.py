@@ -89,8 +89,8 @@ class SampleWriter:
         names = rows["name"].tolist()
         column = np.array([gpu.columns[name] for name in names])
         held[moment + 1, column] = np.arange(len(rows))
-        # By time and counter: the last row up to this time (-1 for none), and then the value of this row. NaN is an
-        # unknown value.
+        # ``held`` gets the last row up to each time, by counter (-1 for none). ``values`` has the values of these rows.
+        # NaN is an unknown value.
         held = np.maximum.accumulate(held, axis=0)
         values = rows["value"][held]
         values = np.where(held < 0, gpu.last, values)

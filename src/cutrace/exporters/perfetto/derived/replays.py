@@ -58,8 +58,8 @@ class Replays:
             new.append(work)
         work = joined(_WORK, new)
         work = chosen(work, np.lexsort((work["start"], work["queue"])))
-        # CUPTI reports no correlation id for the bodies of conditional nodes. They belong to the graph launch before
-        # them.
+        # CUPTI reports no correlation id for the bodies of conditional nodes. These nodes belong to the graph launch
+        # before them.
         has_id = work["correlation"] != 0
         place = np.arange(len(work))
         known = np.maximum.accumulate(np.where(has_id, place, 0))
