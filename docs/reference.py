@@ -48,12 +48,12 @@ COMMON_TABLE_COLUMNS = "Columns of many tables"
 COMMON_BATCH_COLUMNS = "Columns of many batch tables"
 FOLDER = Path(__file__).parent / "reference"
 COMMAND = "python docs/reference.py --write"
-#: Parts a page's own sentences from what the code says.
+#: Separates a page's own sentences from the generated lines.
 MADE = f"<!-- Made from the code by `{COMMAND}`. Change the code, not the lines below. -->\n"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of Markdown; without rows nothing. Raises ValueError for a row whose last cell, its meaning, is empty."""
+    """A table of Markdown; "" without rows. Raises ValueError for a row whose last cell, its meaning, is empty."""
     lines = [_row(head), "|".join(["", *("---" for _ in head), ""])]
     for row in rows:
         if not row[-1].strip():
@@ -70,7 +70,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def code(text: str) -> str:
-    """Text as code, nothing for nothing."""
+    """A string as Markdown code; "" for an empty string."""
     if not text:
         return ""
     return f"`{text}`"
@@ -299,7 +299,7 @@ def first(value: Any) -> str:
 
 
 def _comment(alias: str) -> str:
-    """What the comment before the definition of a type says."""
+    """The comment before the definition of a type."""
     for file in Path(cutrace.__file__).parent.glob("*.py"):
         found = re.search(rf"((?:^#: .*\n)+){alias} = ", file.read_text(), re.MULTILINE)
         if found:
@@ -613,7 +613,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def page(name: str) -> str:
-    """The text of a page: its own sentences and what the code says."""
+    """The content of a page: its own sentences and the generated lines."""
     path = FOLDER / f"{name}.md"
     own = path.read_text().partition(MADE)[0]
     return f"{own}{MADE}\n{''.join(PAGES[name]()).rstrip()}\n"
