@@ -26,7 +26,7 @@ from .trace import Trace, arrow
 _Value = TypeVar("_Value")
 _Source = StrPath | Sequence[StrPath] | Trace
 
-#: The tables with the fields of NVTX payloads as columns, and the tables of their rows.
+#: Tables with the fields of NVTX payloads as columns, and for each the table that its rows come from.
 _PAYLOADS = {"nvtx_range_payloads": "nvtx_ranges", "nvtx_mark_payloads": "nvtx_marks"}
 #: By table, the column with names of kernels. The column ``short_name`` follows it.
 _NAMING = {

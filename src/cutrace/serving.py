@@ -1,10 +1,10 @@
 """Serving one file once to ui.perfetto.dev in a browser on this machine.
 
 The page may fetch from port 9001 of the loopback interface, where Perfetto's own tools serve traces too. Any page in
-the browser, and any user of the machine, can also reach that port. So each request is checked. Its host must be this
-server: a page whose name resolves to 127.0.0.1 would send another host. It must come from ui.perfetto.dev or from no
-page. Its path must be the only valid path, which cannot be guessed. The file is opened before the first request, so no
-request can choose a file.
+the browser, and any user of the machine, can also reach that port. So each request is checked. Its header ``Host`` must
+name this server, because a page of a name that resolves to 127.0.0.1 sends its own name. The request must come from
+ui.perfetto.dev or from no page. Its path must be the only valid path, which cannot be guessed. The file is opened
+before the first request, so no request can choose a file.
 """
 
 from __future__ import annotations

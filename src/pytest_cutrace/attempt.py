@@ -145,7 +145,7 @@ class Attempt(Tracer):
             )
 
     def _expect(self, region: RequestedRegion, budget: golden.Budget) -> None:
-        """Expect the limits of a region. All regions of its name share them."""
+        """Expect the limits of a region. All regions of the same name share these limits."""
         __tracebackhide__ = True
         known = self.expected.budgets
         if known.get(region.name, budget) != budget:

@@ -47,7 +47,7 @@ class Body:
         return ""
 
     def tear_down(self) -> None:
-        """Tear down the function-scoped fixtures of the last run. Raises what a fixture raises."""
+        """Tear down the function-scoped fixtures of the last run. Raises the exceptions of fixtures."""
         item = self._item
         restart_time_limit(item)
         stash = item.stash._storage
@@ -58,14 +58,15 @@ class Body:
         stash.update(kept)
 
     def set_up(self) -> None:
-        """Set up the function-scoped fixtures again, for a method in a new instance. Raises what a fixture raises."""
+        """Set up the function-scoped fixtures again, for a method in a new instance. Raises the exceptions of
+        fixtures."""
         item = self._item
         self._renew_instance()
         item._initrequest()
         item.session._setupstate.setup(item)
 
     def run(self) -> None:
-        """Run the body. Raises what it raises."""
+        """Run the body. Raises the exceptions of the body."""
         case = getattr(self._item, "instance", None)
         if not isinstance(case, unittest.TestCase):
             self._item.runtest()

@@ -43,7 +43,8 @@ def expectation(
 
 
 def _golden_file(path: Path, file: str, files: GoldenFiles) -> golden.Module:
-    """The golden file of a test file. It is read once. An error is raised for each of its tests."""
+    """The golden file of a test file. The golden file is read once. If it has an error, each test of the test file
+    raises it."""
     if (path, file) not in files:
         try:
             files[path, file] = golden.existing(path, file)

@@ -32,8 +32,8 @@ class Frame:
     "graph").
 
     ``operations`` counts the pieces of GPU work, and ``gpu_ns`` sums their times. ``cpu_ns`` is the time of threads in
-    this range, or of API calls of this frame. All include the frames below. ``children`` are by name, in the order of
-    first appearance.
+    this range, or of API calls of this frame. These numbers include the frames below. ``children`` are by name, in the
+    order of first appearance.
     """
 
     name: str

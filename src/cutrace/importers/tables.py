@@ -128,7 +128,8 @@ class ColumnBatch:
     def apart(
         self, values: np.ndarray
     ) -> Iterator[tuple[int, ColumnBatch, np.ndarray]]:
-        """The rows of each value, and their indices. ``values`` has a value for each row, usually the same for all."""
+        """Yield each value, the rows with this value, and their indices. ``values`` has a value for each row. Usually
+        all are equal."""
         if not len(values):
             return
         if (values == values[:1]).all():

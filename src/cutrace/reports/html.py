@@ -179,8 +179,9 @@ def figures(made: Table, most: int, more: str) -> str:
 def _name_column(
     columns: Sequence[Column], rows: Sequence[tuple[Cell, ...]]
 ) -> int | None:
-    """The index of the column with the names of rows. It is the first column if it has strings. Otherwise it is the
-    last column of strings, if possible one without empty cells that narrow terminals show. None without strings."""
+    """The index of the column with the names of rows. It is the first column if this column has strings. Otherwise it
+    is the last column of strings, if possible one without empty cells that narrow terminals show. None without
+    strings."""
     named = [at for at, column in enumerate(columns) if column.is_text]
     if not named or named[0] == 0:
         return min(named, default=None)

@@ -48,8 +48,8 @@ JOB_VARIABLES = (
 
 @dataclass(frozen=True)
 class RecordedWindow:
-    """A window of a capture range, in ns. It was closed at ``end``; its GPU work was finished and read at ``read``.
-    Both are 0 when its process was killed in the window."""
+    """A window of a capture range, in ns. The window was closed at ``end``, and its GPU work was finished and read at
+    ``read``. ``end`` and ``read`` are 0 if the process was killed in the window."""
 
     start: int
     end: int

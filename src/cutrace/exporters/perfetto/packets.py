@@ -195,8 +195,8 @@ class Output:
         self.names = InternedNames()
         self._pieces: Iterator[Callable[[], bytes]] = iter(())
         # The fields that all packets of a sequence share. NEEDS_STATE makes a reader skip packets after a lost packet.
-        # A file loses no packets, so host events use the prefixes without the flag: it would be a tenth of such an
-        # event.
+        # A file loses no packets, so host events use the prefixes without the flag. The flag would be a tenth of the
+        # size of a host event.
         self.prefixes = Blobs()
         self.bare_prefixes = Blobs()
 
