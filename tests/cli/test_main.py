@@ -125,6 +125,9 @@ BAD = {
     ),
     "kinds of activity as in nsys": (["record", "-t", "cuda,nvtx", "true"], "No such option '-t': --kinds says which"),
     "kernels as in ncu": (["profile", "-k", "regex:gemm", "true"], "No such option '-k': --kernel NAME"),
+    "a GPU to profile": (["profile", "--gpu", "1", "true"], "No such option '--gpu': CUDA_VISIBLE_DEVICES=N in the"),
+    "a GPU as in ncu": (["profile", "--devices", "1", "true"], "No such option '--devices': CUDA_VISIBLE_DEVICES=N"),
+    "metrics of a GPU": (["metrics", "list", "--gpu", "1"], "No such option '--gpu': --chip NAME selects the chip"),
     "statistics of a GPU": (
         ["stats", "--gpu", "0", "{tmp}/good.bin"],
         "No such option '--gpu': `cutrace slice --gpu` cuts a part out, for `cutrace stats`. See",
@@ -169,6 +172,9 @@ BAD = {
     "absent golden files": (["diff", "{tmp}/g.toml", "{tmp}/g.toml"], "g.toml: No such file or directory. Check"),
     "a golden file and a folder": (["diff", "{tmp}/golden", "{tmp}/g.toml"], "two golden files or two folders of them"),
     "golden diff, which moved": (["golden", "diff", "a", "b"], "golden diff is now: cutrace diff"),
+    "golden update": (
+        ["golden", "update"], "No such command 'update': `cutrace golden create` makes a golden file from",
+    ),
     "golden prune, which moved": (["golden", "prune"], "cutrace golden check --prune"),
     "no format of diff": (["diff", "{tmp}/good.bin", "{tmp}/good.bin", "--format", "csv"], "'csv' is not one of"),
     "a page of tables": (["stats", "{tmp}/good.bin", "-o", "{tmp}/x.html"], "name a file that ends in .csv or .json"),

@@ -32,6 +32,7 @@ VERBS = {
 _KINDS = "--kinds says which kinds of activity are recorded; CUDA and NVTX are recorded without it"
 _DELAY = "start the program with `cutrace arm`, and record a part of it with `cutrace attach PID --for TIME`"
 _REPLACED = "an output that exists is replaced"
+_GPU = "CUDA_VISIBLE_DEVICES=N in the environment selects a GPU"
 _KERNEL = "--kernel NAME selects kernels"
 _SET = (
     "--metrics SET selects what is counted, and `cutrace metrics sets` lists the sets"
@@ -57,7 +58,10 @@ OPTIONS = {
         "-r": "--report NAME selects a report",
         "--force-export": "files are read as they are, without an export",
     },
+    "list": {"--gpu": "--chip NAME selects the chip, by default that of the first GPU"},
     "profile": {
+        "--devices": _GPU,
+        "--gpu": _GPU,
         "--kernel-name": _KERNEL,
         "-k": _KERNEL,
         "--launch-count": "--count N limits the launches",

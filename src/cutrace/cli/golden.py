@@ -54,11 +54,19 @@ _collected = click.option(
 _form = options.form(["text", "json"])
 
 
+_UPDATE = "`cutrace golden create` makes a golden file from captures, and `pytest --cutrace-update` from tests"
+
+
 class _Verbs(options.Group):
     moved: ClassVar = {
         "diff": "The verb golden diff is now: cutrace diff BEFORE.toml AFTER.toml",
         "prune": "The verb golden prune is now an option: cutrace golden check --prune",
     }
+
+    def instead_of(self, name: str, similar: str) -> str:
+        if name == "update":
+            return _UPDATE
+        return similar
 
 
 @click.group(cls=_Verbs)
