@@ -285,6 +285,10 @@ class TestAccount:
             if (match := re.fullmatch("argument (.*) of kernel", what)) and (name := match[1])
         }
         assert left == {name: count for name, count in told.items() if name not in kept}
+        told_last = [line for line in trace.imports[0].leftovers() if line.startswith("arguments of ")]
+        counts = ", ".join(f"{name} ({count:,})" for name, count in left.items())
+        assert f"arguments of kernel left out: {counts}" in told_last
+        assert list(trace.imports[0].leftovers())[-len(told_last) :] == told_last, "events are more important"
         arrows = sum(e.get("cat") == "ac2g" for e in document["traceEvents"])
         assert sum(sum(t.count for t in accounts[f"ac2g ({p})"].left.values()) for p in "sf") == arrows
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ..units import format_duration
+
+#: The names of accounts of arguments and keys of events.
+_PART = re.compile("(argument|key) (.*) of (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,16 @@ class Imported:
         return lost
 
     def leftovers(self) -> Iterator[str]:
-        """One sentence for each kind of events that was left out."""
+        """One sentence for each kind of events that was left out, then one for the arguments of each kind."""
+        parts: dict[str, list[str]] = {}
         for account in self.accounts:
+            part = _PART.fullmatch(account.what)
             for why, tally in account.left.items():
+                if part and not why:
+                    noun, name, kind = part.groups()
+                    names = parts.setdefault(f"{noun}s of {kind}", [])
+                    names.append(f"{name} ({tally.count:,})")
+                    continue
                 sentence = f"{tally.count:,} {account.what}"
                 if tally.duration_ns:
                     sentence += f" ({format_duration(tally.duration_ns)})"
@@ -67,6 +78,8 @@ class Imported:
                 if why:
                     sentence += f": {why}"
                 yield sentence
+        for what, names in parts.items():
+            yield f"{what} left out: {', '.join(names)}"
 
 
 def imported(process: int, info: dict[str, Any]) -> Imported | None:
