@@ -43,7 +43,7 @@ tests() {
     # shellcheck disable=SC2086
     timeout -s INT -k 10 "$(at_most 400)" python3 -m pytest tests/gpu -m "gpu and not counters" "${options[@]}" $together \
       --ignore tests/gpu/test_plugin.py --ignore tests/gpu/test_agreement.py --ignore tests/gpu/test_triggers.py || failed+=" tests"
-    # Run alone on the GPU, because the bytes of DRAM are those of all programs.
+    # Run alone on the GPU, because the counted bytes of DRAM include other programs.
     timeout -s INT -k 10 "$(at_most 400)" python3 -m pytest tests/gpu -m "gpu and counters" "${options[@]}" || failed+=" counters"
     # Runs separately, because it starts several workers.
     timeout -k 10 "$(at_most 200)" python3 -m pytest tests/gpu/test_plugin.py -m gpu -q -rfEs -p no:cacheprovider \

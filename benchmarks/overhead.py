@@ -250,7 +250,7 @@ class Campaign:
 
     def _settings(self, config: Config) -> dict[str, Any]:
         capture = self.folder / "run.bin"
-        # Remove the previous recording, because it would be read after a failed one.
+        # Remove the previous recording. Otherwise it would be read if the next recording fails.
         capture.unlink(missing_ok=True)
         if config.tool in ("cutrace", "late"):
             return {"capture": str(capture), "options": config.options}

@@ -102,8 +102,8 @@ class Facts:
 
     @classmethod
     def of(cls, ranks: int, seed: int = 1) -> Facts:
-        """Choose ranks and machines at random. One rank of 128, but at least one, is slow. As many ranks are stalled,
-        and at most as many machines have a wrong clock."""
+        """Choose ranks and machines at random. One rank of 128, but at least one, is slow. The number of stalled ranks
+        is the same. At most this number of machines have a wrong clock."""
         random = np.random.default_rng(seed)
         count, machines = max(1, ranks // 128), -(-ranks // RANKS_OF_MACHINE)
         chosen = random.choice(ranks, 2 * count, replace=False).tolist()
@@ -337,7 +337,7 @@ class Simulation:
     def _snapshots(self, boot: int, wrong: int, first: int, last: int) -> np.ndarray:
         rows = self.template.clocks[:3].copy()
         away = np.array([first, (first + last) // 2, last], np.uint64)
-        # At the common start, the wall clock has the time of the original.
+        # The wall clock has the time of the original capture at the common start.
         rows["realtime"] = np.uint64(int(self.template.clocks["realtime"][0]) + wrong) + away
         rows["boottime"] = np.uint64(boot) + away
         return rows
