@@ -365,8 +365,8 @@ void PerfettoReader::gpu_info_names(std::string_view data) {
   devices_ = std::move(names);
 }
 
-// The first of a track and its parents without a descriptor. 0 if all descriptors have arrived, and then the track's process is
-// known.
+// Goes from a track to its parents, and returns the first one without a descriptor. Returns 0 if all descriptors have arrived. The
+// process of the track is then known.
 std::uint64_t PerfettoReader::missing(std::uint64_t uuid, unsigned depth) {
   if (uuid == 0) return 0;
   const std::uint32_t index = tracks_.find_index(uuid);
@@ -593,7 +593,7 @@ void PerfettoReader::close_latest(Track& track, const End& end) {
   close_inner(track);
 }
 
-// Adds the slice of the latest start with the name of an end, or without a name. Slices inside that slice end with it.
+// Adds the latest open slice that has the name of the end or no name. Slices inside that slice end with it.
 void PerfettoReader::close_named(Track& track, std::uint32_t name, const End& end) {
   std::vector<Open>& open = track.open;
   const auto matches = [&](const Open& begin) { return begin.fields.name == name || begin.fields.name == 0; };

@@ -37,8 +37,8 @@ class CacheSweep {
 
 // The contents of a context's memory at one time. CUPTI's library for checkpoints, which is next to libcupti, saves the contents.
 //
-// The library skips memory of kinds that it does not know, without an error. It is known to save memory of cuMemAlloc(). So the
-// profiler stops using it once the program has allocated memory of other kinds.
+// The library skips memory of kinds that it does not know, without an error. It certainly saves memory of cuMemAlloc(). So the
+// profiler stops using the library once the program has allocated memory of other kinds.
 class Checkpoint {
  public:
   explicit Checkpoint(CUcontext context) : context_(context) {}

@@ -28,7 +28,7 @@ class InnerTimes {
       while (end < starts.size && starts[end] == starts[begin]) ++end;
       order.resize(end - begin);
       std::iota(order.begin(), order.end(), begin);
-      // Of slices with the same start, the longest encloses the others.
+      // If slices have the same start, the longest slice encloses the others.
       std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ends[a] > ends[b]; });
       for (const std::size_t row : order) begin_slice({starts[row], ends[row], groups[row]}, threads[row]);
     }

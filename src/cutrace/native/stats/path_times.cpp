@@ -42,7 +42,7 @@ class PathTimes {
     forget();
     std::vector<std::size_t> order(starts.size);
     std::iota(order.begin(), order.end(), 0);
-    // Of ranges with the same start, the longest encloses the others.
+    // If ranges have the same start, the longest range encloses the others.
     const auto earlier = [&](std::size_t a, std::size_t b) {
       return starts[a] != starts[b] ? starts[a] < starts[b] : ends[a] > ends[b];
     };

@@ -161,8 +161,8 @@ template <> void ActivityDecoder::add(const CUpti_ActivityOverhead& r) {
   add_timed(row);
 }
 
-// While the program is ahead of the GPU, CUPTI reports a full queue for each launch. A row for each record would add half as many
-// bytes as the launches take. So records of one thread that are less than a millisecond apart become one row.
+// While the program is ahead of the GPU, CUPTI reports a full queue for each launch. If each record had a row, these rows would
+// take half as many bytes as the launches. So records of one thread that are less than a millisecond apart become one row.
 void ActivityDecoder::add_full_queue(const rows::Overheads& row) {
   constexpr std::uint64_t kLargestGap = 1'000'000;
   rows::Overheads& wait = full_queues_[std::uint32_t{row.thread}];  // by value: a packed field cannot bind to a reference

@@ -118,10 +118,11 @@ void CuptiSource::unsubscribe(const std::function<bool()>& is_read) {
   if (finalize_ && !shares && can_finalize() && library_.Finalize() == CUPTI_SUCCESS) prepared_ = false;
 }
 
-// A finalised CUPTI no longer intercepts the driver's functions. Otherwise they cost more than before its use, even when nothing
-// is enabled. CUPTI starts anew at its next use. But a graph that has run while CUPTI recorded, and runs while CUPTI is finalised,
-// fails and takes the context with it. Work of graphs may be in records that were dropped or not read. cupti_activity.h requires a
-// flush of all buffers first. CUPTI keeps a buffer while a thread is in a recorded call; the call would end in a finalised CUPTI.
+// A finalised CUPTI no longer intercepts the driver's functions. Without finalisation, these functions cost more than before the
+// use of CUPTI, even when nothing is enabled. CUPTI starts anew at its next use. But if a graph has run while CUPTI recorded, and
+// runs while CUPTI is finalised, the graph fails and its context becomes unusable. Work of graphs may be in records that were
+// dropped or not read. cupti_activity.h requires a flush of all buffers first. CUPTI keeps a buffer while a thread is in a recorded
+// call; the call would end in a finalised CUPTI.
 bool CuptiSource::can_finalize() const {
   const auto may_finalize = [](const Feature* feature) { return feature->may_finalize(); };
   return library_.knows_finalize() && pool_.all_read() && can_finalize_.load() && std::ranges::all_of(features(), may_finalize);

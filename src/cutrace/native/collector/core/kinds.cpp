@@ -31,7 +31,7 @@ constexpr std::string_view kAllocationsDriver[] = {
     "MemUnmap"};
 
 // Other calls that are useful in a timeline. Queries (cudaGetLastError, cudaEventQuery, ...) run thousands of times a step and are
-// not useful. ...GetGlobal distinguishes copies into the variables of a module from other copies.
+// not useful. Calls of GetGlobal show which copies are into the variables of a module.
 constexpr std::string_view kKept[] = {
     "MemDiscard", "GraphAdd", "GraphInstantiate", "GraphUpload", "GraphExecUpdate", "LibraryLoad", "LibraryUnload",
     "LibraryGetGlobal"};

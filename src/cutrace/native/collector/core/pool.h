@@ -98,8 +98,8 @@ class BufferPool {
  public:
   static constexpr std::size_t kDefaultBufferSize = std::size_t{256} << 10;
 
-  // Reserves address space for `limit` bytes. Later calls only change the limit, up to the first one, because CUPTI may still
-  // hold buffers of an earlier recording. False when the reservation fails.
+  // Reserves address space for `limit` bytes. Later calls only change the limit, because CUPTI may still hold buffers of an earlier
+  // recording. The first limit is the largest. False when the reservation fails.
   bool open(std::size_t buffer_size, std::size_t limit) {
     if (base_ == nullptr) {
       const auto count = static_cast<std::uint32_t>(std::clamp<std::size_t>(limit / buffer_size, 2, 1u << 20));

@@ -43,7 +43,8 @@ bool is_unknown_child();
 void at_exit();
 // Starts a recording with these options.
 int start(const char* options);
-// Like start(), and records GPU activity at once if the process has a driver. Without one, CUPTI waits for the injection.
+// Like start(), and records GPU activity at once if the process has a driver. Without a driver, recording of GPU activity waits for
+// the injection.
 int start_now(const char* options);
 // Ends the recording. At exit it does nothing while another thread starts or stops the recording.
 int stop(bool at_exit);

@@ -11,8 +11,8 @@
 namespace cutrace {
 namespace {
 
-// The finalizer runs after the program's finalizers. Before Python 3.13, threads that the program does not wait for still run
-// afterwards. Then the finalizer only writes the rows so far, and the recording continues.
+// The finalizer runs after the program's finalizers. Before Python 3.13, threads that the program does not wait for continue after
+// this finalizer. If there are such threads, the finalizer only writes the rows so far, and the recording continues.
 constexpr std::string_view kAddFinalizer =
     "import sys\n"
     "try:\n"

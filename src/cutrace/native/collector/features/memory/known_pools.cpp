@@ -41,7 +41,7 @@ SeenPool KnownPools::use(const PoolUse& use) {
     return {known->other, false, std::nullopt};
   }
   SeenPool seen;
-  const bool of_another = pools_.find(Space::pool_base, use.base) != nullptr;  // so it is not the base of this one
+  const bool of_another = pools_.find(Space::pool_base, use.base) != nullptr;  // so it is not the base of this pool
   seen.base = of_another ? use.handle : use.base;
   if (!use.lives || use.ended != ended_.load()) return seen;
   seen.unlisted = !add(use.handle, seen.base, use.device, use.type);

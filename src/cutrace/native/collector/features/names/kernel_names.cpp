@@ -71,7 +71,7 @@ class FirstLaunch {
     while (!follows(correlation, first) && !first_.compare_exchange_weak(first, correlation, std::memory_order_relaxed)) {
     }
   }
-  // Whether the launch is that one or a later one.
+  // Whether the launch is the first launch or a later one.
   bool covers(std::uint32_t correlation) const { return follows(correlation, first_.load(std::memory_order_relaxed)); }
 
  private:
@@ -118,7 +118,7 @@ class KernelNames final : public Feature {
   std::atomic<std::uint32_t> recording_{0};
   FirstLaunch first_;   // the first with a callback: records of earlier launches have the right names
   FirstLaunch missed_;  // the first launch without a ring, for lack of memory or after the end of the recording
-  std::atomic<bool> missed_node_{false};  // the same for a node of a graph
+  std::atomic<bool> missed_node_{false};  // a node of a graph had no ring
   std::array<std::atomic<std::uint64_t>, kPut> put_{};  // names that are already in a ring, by hash, recording and thread
 };
 

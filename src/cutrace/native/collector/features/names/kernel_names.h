@@ -1,7 +1,7 @@
 // The right names of kernels under a CUPTI that mixes them up.
 //
 // CUPTI 13.0 to 13.3 keep the name of a kernel by its function handle. After a module is unloaded, the driver gives its handles
-// to other functions. Records of these functions then have the old name. The callback of a launch has the right one. So from the
+// to other functions. Records of these functions then have the old name. The callback of a launch has the right name. So from the
 // first unload on, each launch puts its correlation id and a hash of the name into the thread's ring, and the writer prefers that
 // name. The name itself is put into the ring once. Before the first unload only unloads are watched. Nodes of graphs get their
 // names when they are created or changed. If the right name is unknown and CUPTI's name may be wrong, the kernel is named

@@ -32,7 +32,7 @@ Params params(CUcontext context) {
   return made;
 }
 
-// Whether a cubin has line information. Cubins of libraries are large, and most have none.
+// Whether a cubin has line information. Cubins of libraries are large, and most of them have no line information.
 bool has_lines(const CUpti_ModuleResourceData& module) {
   return module.pCubin != nullptr && std::string_view(module.pCubin, module.cubinSize).find("debug_line") != std::string_view::npos;
 }

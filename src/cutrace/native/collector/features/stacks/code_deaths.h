@@ -1,9 +1,9 @@
 // Detects the end of code objects. A later code object can get the same address, and notes about the address are then wrong.
 //
-// While stacks are taken, the deallocator of Python's code objects is replaced. The new one searches for the object among the
-// objects that captures have read. If it finds the object, the epoch rises, and each thread drops its notes. Python's lock orders
-// this: a thread sees the new epoch before it can run code at a freed address. (PyCode_AddWatcher() exists from 3.12 on only, and
-// needs Python's lock.)
+// While stacks are taken, the deallocator of Python's code objects is replaced. The new deallocator searches for the object among
+// the objects that captures have read. If it finds the object, the epoch rises, and each thread drops its notes. Python's lock
+// orders this: a thread sees the new epoch before it can run code at a freed address. (PyCode_AddWatcher() exists from 3.12 on
+// only, and needs Python's lock.)
 #pragma once
 
 #include <cstdint>

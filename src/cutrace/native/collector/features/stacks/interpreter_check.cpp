@@ -155,7 +155,7 @@ bool same_stack() {
   return same && (frame == nullptr || walked.truncated);
 }
 
-// Strings of all character widths, because the names of a program may have only one.
+// Strings of all character widths, because the names of a program may all have one width.
 bool same_strings() {
   constexpr std::string_view kSamples[] = {"ascii", "\xC3\xBC", "\xE6\xBC\xA2 \xD1\x8F", "\xF0\x9D\x84\x9E \xE6\xBC\xA2"};
   std::array<char, 64> read{};
