@@ -369,7 +369,7 @@ class PartFolder:
             self._known(path, part.about)
 
     def duplicates(self, sources: Sequence[str]) -> dict[str, str]:
-        """The sources with a recording of an earlier source, each with the earlier source."""
+        """Map each source that repeats the recording of an earlier source to the earlier source."""
         recordings = {}
         for source, of_source in self._sources.items():
             about = next(iter(of_source.values()))

@@ -104,8 +104,8 @@ def run(
     progress: Callable[[int, int], None] | None = None,
 ) -> BatchRun:
     """Map the sources, absolute paths or URLs, into ``folder`` and reduce them, for one report or for :data:`ALL`. Each
-    source is read once. ``clock`` is as in :func:`cutrace.load`; with ``keep``, ranks of different files are not
-    aligned either.
+    source is read once. ``clock`` is as in :func:`cutrace.load`. ``keep`` also prevents the alignment of ranks of
+    different files.
 
     Raises :class:`CutraceError` if there is no such report, no file can be read, the engine cannot start or loses its
     workers, or the folder cannot be written. The manifest is then written with the outcomes known so far.
@@ -368,7 +368,7 @@ def missing(files: Sequence[FileOutcome]) -> list[str]:
         )
     if repeated:
         sentences.append(
-            f"{repeated:,} of {whole}: not counted, because they repeat the recording of another one"
+            f"{repeated:,} of {whole}: not counted, because they repeat the recording of another file"
         )
     for meaning, count in counts.most_common():
         lost = counted_loss(count, meaning)

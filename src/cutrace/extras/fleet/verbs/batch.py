@@ -81,7 +81,7 @@ def _reports() -> list[str]:
     "-q",
     "--quiet",
     is_flag=True,
-    help="Print the tables and what is missing only.",
+    help="Print only the tables and the missing data.",
 )
 def batch(
     report: str,
