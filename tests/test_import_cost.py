@@ -51,7 +51,7 @@ def test_recording_needs_no_numpy_until_there_is_a_capture_to_read():
 
 def test_a_traced_session_loads_nothing_before_a_test_needs_it():
     modules = imported_by("import pytest_cutrace.session") - imported_by("import pytest")
-    # A session needs NumPy for its first capture, and the others for counters, other processes, workers and ini files.
+    # A session needs NumPy for its first capture, and the other modules for counters, processes, workers and ini files.
     later = {"numpy", "pickle", "configparser", "cutrace.collect.join", "cutrace.collect.capture"}
     assert not modules & (later | {"cutrace.collect.standby", "cutrace.collect.sampling"})
     assert not {module for module in modules if module.startswith("cutrace.extras")}

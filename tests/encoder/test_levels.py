@@ -1,4 +1,4 @@
-"""Counters from their changes: all values of few changes, else exact means over intervals."""
+"""Counters from their changes. A counter with few changes has all its values, others have means over intervals."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_ranks_of_a_parallel_training_are_in_one_capture(record: Record, scripts
         report = ranks[process.pid]
         kernels = trace.kernels[trace.kernels["process"] == process.index]
         assert set(kernels["device"].tolist()) == {report["rank"]}
-        # One sum for the gradients of each step, and one more.
+        # Each step sums the gradients once. The program makes one more sum.
         assert len(named(trace, kernels, "ncclDevKernel")) >= report["steps"] + 1
         ranges = trace.nvtx_ranges[trace.nvtx_ranges["process"] == process.index]
         steps = {name for name in trace.strings.take(ranges["name"]).tolist() if name.startswith("step ")}

@@ -64,7 +64,7 @@ int write_to_nobody() {
   return 0;
 }
 
-// With a low limit on descriptors, and without one for stdout.
+// Sets a low limit on descriptors, and closes the descriptor of stdout.
 int close_stdout() {
   const rlimit low{256, 256};
   CHECK(setrlimit(RLIMIT_NOFILE, &low) == 0);

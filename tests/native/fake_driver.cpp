@@ -1007,7 +1007,8 @@ EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char*)
   return CUDA_SUCCESS;
 }
 
-// A launch by a tool: of its own kernel, or of the kernel of its callback. CUPTI reports these launches to the tool too.
+// A launch by a tool. The kernel is the tool's own, or the kernel of the launch in its callback. CUPTI reports these launches to
+// the tool too.
 static CUresult launch_of_tool(const char* call, CUfunction function) {
   const bool own = function == reinterpret_cast<CUfunction>(&sweeps);
   if (!own && launching.kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;

@@ -517,7 +517,7 @@ TEST(a_cut_without_memory_leaves_no_reference_without_its_target) {
   }
 }
 
-// Strings without room are given up at some time, with all rows that refer to them.
+// If strings have no room for a while, they are given up with all rows that refer to them.
 TEST(no_launch_refers_to_a_name_that_was_given_up) {
   Collector collector;
   Folder folder;

@@ -1,4 +1,5 @@
-// The gate for launches of which some are counted alone. cutrace profile as a whole: tests/metrics/test_profiling.py.
+// The gate that lets some launches run alone, to be counted. tests/extras/hardware/test_profiling.py tests cutrace profile as a
+// whole.
 #include <atomic>
 #include <chrono>
 #include <thread>

@@ -279,8 +279,8 @@ class Producer {
     fake_launch("k", 1 + serial % 3, serial, false);
     finish(item);
   }
-  // A module with one function, which gets the handle of an unloaded one. CUPTI's record of its kernel then has the name of
-  // another one.
+  // A module with one function, which gets the handle of an unloaded function. CUPTI's record of its kernel then has the name of
+  // another kernel.
   void module() {
     const Item item = begin(Kind::kernel);
     const std::uintptr_t function = fake_load_function(name('u', item.serial).c_str());
@@ -406,7 +406,7 @@ void run_child(Random random) {
   alarm(30);
   Collector& collector = program->collector;
   const auto how = random.below(4);
-  // Sanitizers do not support threads and memory in a forked child of a process with threads, and glibc hardly does.
+  // Sanitizers do not support threads and memory in a forked child of a process with threads. glibc supports them only in part.
   if (kSanitized || how == 0) _exit(0);
   for (int i = 0; i < 20; ++i) {
     nvtxMarkA(name('c', static_cast<std::uint64_t>(i)).c_str());

@@ -286,7 +286,7 @@ TEST_OF_THREADS(a_call_of_the_runtime_and_its_call_of_the_driver_are_one) {
   CHECK(kernel_names(program.window(2)) == Names{"second"});
 }
 
-// Its first CUDA call may be cudaProfilerStart(), which loads the collector.
+// The first CUDA call of a program may be cudaProfilerStart(), which loads the collector.
 TEST(the_end_of_a_start_is_enough) {
   Program program;
   program.begin();

@@ -108,8 +108,8 @@ def rows(table: str, count: int, /, **values) -> np.ndarray:
 
 
 def small_capture(path: Path, *, pid: int = 100, offset: int = 0, **info) -> Path:
-    """Write a capture of one process with two kernels on one GPU, at 100-200 and 150-300 ns, and their launches
-    before."""
+    """Write a capture of one process with two kernels on one GPU, at 100-200 and 150-300 ns, and with their
+    launches."""
     with Writer(path, pid=pid, command=["./train"], ended=1, **info) as writer:
         launch = writer.launch(name="saxpy", grid_x=4, block_x=128)
         call = writer.function(name="cudaLaunchKernel", domain=2, callback=211)

@@ -337,8 +337,8 @@ def test_l2_does_not_hide_the_limit_of_dram():
 
 @pytest.mark.parametrize("side", ["cutrace", "ncu"])
 def test_the_limiters_of_measured_kernels_are_those_of_their_programs(side):
-    """Values of benchmarks/metrics_ncu.py. For its copy, stride and Triton kernels, DRAM has the throughput of all
-    memory."""
+    """Values of benchmarks/metrics_ncu.py. DRAM has the throughput of all memory in its copy, stride and Triton
+    kernels."""
     measured = json.loads((ROOT / "benchmarks" / "results" / "metrics-ncu-h200.json").read_text())
     kernels: dict[str, dict[str, float]] = {}
     for row in measured["rows"]:
