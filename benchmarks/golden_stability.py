@@ -57,7 +57,8 @@ FILES = (
 LINES = ("right", "missing", "wrong", "once")
 STAGES = ("plain", "update", "check", "sensitivity")
 #: Targets in %: the largest share of false failures of gated tests, and of unstable or unconfirmed tests among tests
-#: with GPU work. The smallest share of found changes, and of right lines among failures of tests that can run again.
+#: with GPU work. The smallest share of changes that are found, and the smallest share of right lines among failures of
+#: tests that can run again.
 MOST_FALSE, MOST_LOOSE, LEAST_FOUND, LEAST_LINES = 0.2, 5.0, 99.0, 95.0
 #: Metrics above 0 in tests with GPU work.
 WORK = ("kernel_launches", "graph_launches", "memcpy_count", "memset_count")

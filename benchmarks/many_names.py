@@ -2,12 +2,12 @@
 
     python benchmarks/many_names.py [--events 300000] [--rounds 3] [--out results.json]
 
-Writes two captures. In the first, ``--events`` kernels have as many names and run on one stream. In the second,
-``--events`` / 3 kernels have one name and run on as many streams. Each kernel has a launch. A JIT compiler, or a
-program that creates a stream for each request, records such captures. Each round converts both to a Perfetto trace that
-contains the capture, in a fresh process that is pinned to one core. ``seconds`` is the median time of ``import
-cutrace`` and ``cutrace.convert()``. ``peak_rss_mib`` is the largest memory of the rounds. Prints one JSON line;
-``--out`` adds it to the results in a file.
+Writes two captures. In the first, each of ``--events`` kernels has a separate name, and all run on one stream. In the
+second, each of ``--events`` / 3 kernels runs on a separate stream, and all have one name. Each kernel has a launch. A
+JIT compiler, or a program that creates a stream for each request, records such captures. Each round converts both to a
+Perfetto trace that contains the capture, in a fresh process that is pinned to one core. ``seconds`` is the median time
+of ``import cutrace`` and ``cutrace.convert()``. ``peak_rss_mib`` is the largest memory of the rounds. Prints one JSON
+line; ``--out`` adds it to the results in a file.
 """
 
 from __future__ import annotations
