@@ -109,7 +109,8 @@ struct Group {
   std::vector<std::vector<std::uint64_t>> lanes;  // ends of the open slices, the innermost last
   std::size_t open = 0;
   std::uint64_t spilled = 0;
-  Tree tree;  // of two lanes or more The last time with instants, and the number of instants on their last lane.
+  Tree tree;  // of two lanes or more
+  // The last time with instants, and the number of instants on their last lane.
   std::uint64_t instant_time = kNever;
   std::size_t instant_lane = 0, instants = 0;
 

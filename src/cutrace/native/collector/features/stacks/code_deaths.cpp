@@ -21,9 +21,9 @@ std::array<NotedCodes, kLines> noted{};
 
 std::atomic<std::uint32_t> epoch{1};
 Deallocator* slot = nullptr;  // PyCode_Type.tp_dealloc
-// on_death() is in the slot, or called by the function of another tool there The function that on_death() calls. It stays when
-// Python's deallocator is put back, because another thread may be inside on_death().
-bool installed = false;
+bool installed = false;  // on_death() is in the slot, or the function of another tool in the slot calls it
+// The function that on_death() calls. It stays when Python's deallocator is put back, because another thread may be inside
+// on_death().
 std::atomic<Deallocator> original{nullptr};
 
 NotedCodes& line_of(std::uint64_t code) { return noted[hash_mix(code, 1) % kLines]; }
