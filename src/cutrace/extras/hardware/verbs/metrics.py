@@ -24,7 +24,7 @@ _form = options.form(["table", "csv", "json", "markdown"])
 _sampled = click.option(
     "--sampled",
     is_flag=True,
-    help="Metrics that can be sampled over time, instead of those of kernels.",
+    help="Metrics that can be sampled over time, instead of metrics of kernels.",
 )
 
 
