@@ -336,7 +336,7 @@ def awkward(path: Path) -> Path:
             c.api("cudaFree", 10_500, 12_000)
             c.add("api_calls", start=ORIGIN + 12_000, end=ORIGIN + 12_500, thread=101)
             c.add("api_calls", start=ORIGIN + 12_000, end=ORIGIN + 12_500, thread=0)
-            # Ranges of two domains that do not nest, across threads, that overlap, and that are still open.
+            # Ranges of two domains. Some overlap without nesting, some end on another thread, and some are still open.
             c.push_pop("outer", 4_000, 9_500, domain="a")
             c.push_pop("", 4_000, 12_600, category=3, color=0x80112233)
             c.push_pop("ä µ 漢字", 8_900, 13_000, domain="b", payload=1 << 63, payload_type=1)
