@@ -97,7 +97,8 @@ overhead() {
   if [ -e $program ]; then
     timeout -k 10 60 python3 $program > "$out/nvtx.json" || failed+=" nvtx"
   fi
-  # A round takes about 45 s. The last round may exceed the budget. shellcheck disable=SC2086
+  # A round takes about 45 s. The last round may exceed the budget.
+  # shellcheck disable=SC2086
   timeout -k 10 "$(at_most 3600)" python3 benchmarks/overhead.py --out "$out/overhead.json" \
     --budget "$(($(left) - 20))" ${OVERHEAD:-} > "$out/overhead.txt" 2>&1 || failed+=" overhead"
   grep -v '^|' "$out/overhead.txt" | tail -n 20
