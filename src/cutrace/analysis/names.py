@@ -36,7 +36,7 @@ _BUILD_NAMESPACE = re.compile(
     r"_GLOBAL__N_\w*|_INTERNAL_\w+|(?:CUB|THRUST|CCCL)_\d\w*|_V_\d\w*|__\d+"
 )
 
-# Kernels return void. Some spell it as a type that depends on a condition.
+# Kernels return void. Some names spell void as a type that depends on a condition.
 _RETURNED = re.compile(r"^(?:void|auto|decltype|[\w:]+::type) +(?=[\w:{])")
 
 _NV_STATIC = re.compile(r"__nv_static_(\d+)_")

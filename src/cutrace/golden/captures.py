@@ -472,7 +472,7 @@ def _differences(
 def _only_in(
     some: Counter[Configuration], others: Counter[Configuration]
 ) -> list[Configuration]:
-    """The configurations that ``others`` lacks. If it has all of them, the configurations that are less frequent in
+    """The configurations that ``others`` lacks. If ``others`` lacks none, the configurations that are less frequent in
     ``others``."""
     lacking = [config for config in some if config not in others]
     return lacking or list(some - others)

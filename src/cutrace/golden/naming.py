@@ -64,7 +64,8 @@ def suite_of(folder: Path) -> Suite:
 
 
 def _ini_values(path: Path, section: str) -> dict[str, Any] | None:
-    """The ini values in a file, None if it has none for pytest. A damaged file has none: pytest reports it."""
+    """The ini values for pytest in a file; None if the file has no section for pytest. A damaged file gives None,
+    because pytest reports the damage."""
     import configparser  # Most sessions do not need it.
 
     try:

@@ -38,7 +38,7 @@ _SYNTAX = re.compile(r"[\\`*{}\[\]<>#!|~&$:@]|(?<![^\W_])_|_(?![^\W_])|^[^\w(]")
 
 @dataclass(frozen=True)
 class Download:
-    """The download of the files of a report by a reader of its summary.
+    """How a reader of the summary of a report downloads its files.
 
     ``command`` downloads the files of the summary's folder into ``folder``. ``candidates`` are folders of candidates,
     relative to ``folder``. ``page`` is the address of the HTML page. Each is empty if there is none.

@@ -56,8 +56,8 @@ _TYPES_OF_INFO: dict[str, tuple[type, ...]] = {
 }
 _TEXTS_OF_INFO = frozenset(("command", "kinds", "notes", "dumped_because"))
 
-# For each kind of dtype, the kinds in a file that can be read as this kind. Signed and unsigned integers can be read as
-# each other.
+# For each kind of dtype, the kinds in a file that can be read as this kind. A signed integer can be read as an unsigned
+# one, and an unsigned integer as a signed one.
 _READ_AS = {"u": "ui", "i": "ui", "f": "f", "V": "V"}
 
 #: Files up to this size are read at once: a test suite writes many small files.
@@ -286,8 +286,8 @@ class Reader:
     def read(self, index: int) -> np.ndarray:
         """The rows of a table block in this version's layout; no rows when the block is damaged.
 
-        Ids are as in the block's process, and ``process`` is 0: :class:`cutrace.Trace` resolves both. The array is a
-        read-only view of the payload when the file has this version's layout.
+        Ids are the ids of the block's process, and ``process`` is 0. :class:`cutrace.Trace` resolves both. The array is
+        a read-only view of the payload when the file has this version's layout.
         """
         header = self.headers[index]
         table = self.table(index)

@@ -119,8 +119,8 @@ class Writer:
         return self._intern_one("stacks", {"parent": parent, "frame": frame})
 
     def intern(self, table: str, rows: np.ndarray) -> np.ndarray:
-        """The ids of rows of an interned table, whose own ``id`` is 0. Writes new rows. The id is 0 for a
-        row of zeros, and when there are no more ids."""
+        """The ids of rows of an interned table. The field ``id`` of the given rows is 0. Writes new rows. The id is 0
+        for a row of zeros, and when there are no more ids."""
         layout = TABLES[table]
         words = as_words(rows)
         filled = words.any(axis=1)

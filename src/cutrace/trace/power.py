@@ -90,7 +90,7 @@ class _Samples:
         return covered
 
     def until(self, times: np.ndarray) -> np.ndarray:
-        """The energy (W ns) from the first sample to each time, which is not before it."""
+        """The energy (W ns) from the first sample to each time. No time is before the first sample."""
         place = np.searchsorted(self._times, times, side="right") - 1
         place = np.maximum(place, 0)
         sampled = self._times[place]

@@ -24,8 +24,8 @@ from ..runbin.layout import HOST_SLICE_KINDS
 from .rows import by_value, distinct, spanned, with_open
 
 #: The ways in which a launch belongs to ranges: to ranges of its own thread (OWN), or of the only thread with an open
-#: range (ADOPTED). It belongs to no range if several threads have one open (SEVERAL), or none has (NONE). If domains
-#: differ, the first of the four counts.
+#: range (ADOPTED). It belongs to no range if several threads have an open range (SEVERAL), or no thread has (NONE). If
+#: domains differ, the first of OWN, ADOPTED, SEVERAL and NONE counts.
 OWN = RangeThreads.OWN
 ADOPTED = RangeThreads.ADOPTED
 SEVERAL = RangeThreads.SEVERAL

@@ -203,7 +203,8 @@ class SelectedRows:
         return [info for info in infos if self._owner(info) in s.processes]
 
     def _owner(self, info: BlockInfo) -> int:
-        """The process that the rows of a block describe. A later copy of the process holds metrics of kernels."""
+        """The process that the rows of a block describe. Metrics of kernels are written under a later description of
+        the same process."""
         written_after = ("kernel_metrics", "instruction_metrics")
         if info.table in written_after:
             return self._first[info.process]

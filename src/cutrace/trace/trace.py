@@ -527,7 +527,7 @@ class Trace(TraceTables):
     ) -> np.ndarray:
         """Rows of a process with the ids and the clock of the trace; a copy only where something changes."""
         changes: dict[str, np.ndarray | int] = {}
-        # The format has 0 on disk, but a damaged or foreign file may not.
+        # The format has process 0 on disk, but a damaged or foreign file may have another number.
         if "process" in table.offsets and (process or exceeds(rows["process"], 0)):
             changes["process"] = process
         # References to rows of the same table are resolved when the whole table is known.

@@ -57,7 +57,7 @@ _PART_DOCS = {
 PARTS = tuple(_PART_DOCS)
 # The parts that a narrow terminal keeps.
 _MAIN_PARTS = ("compute", "launch", "host")
-# The kinds of GPU work behind the first parts.
+# The kinds of GPU work that the first parts measure.
 _KINDS = (COMPUTE, COMMUNICATE, COPY | FILL)
 # The flags of ranges that started before the window of their file, or ended after it.
 _IN_PART = 2 | 4

@@ -156,7 +156,7 @@ class _Export:
             yield np.concatenate(rest)
 
     def _unsupported(self) -> dict[str, int]:
-        """The number of rows of each table of records that is not written."""
+        """For each table that is not written, its number of rows."""
         counts = {}
         for name, table in TABLES.items():
             is_record = table.number < 48 and name != "external_correlations"

@@ -132,7 +132,7 @@ class Annotations:
             begin = proto.encode("DebugAnnotation", {"name_iid": iid})
             begins.append(begin + _INT_VALUE)
         if numbers:
-            # The result fits similar strings only if each integer is exactly one annotation.
+            # Similar strings can share the result only if each integer becomes exactly one annotation.
             probes = range(_PROBE, _PROBE + len(numbers))
             parts[2::3] = [b"%d" % probe for probe in probes]
             expected = (dict(zip(own, probes, strict=False)), texts)

@@ -11,7 +11,7 @@ from .packets import InternedRefs
 
 
 class StackArguments:
-    """The stacks of calls as arguments. Slices with the same stack share them."""
+    """The stacks of calls as arguments. Slices with the same stack share the arguments."""
 
     def __init__(self, stacks: PythonStacks) -> None:
         self._stacks = stacks
