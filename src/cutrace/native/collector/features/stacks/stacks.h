@@ -11,8 +11,8 @@ namespace cutrace {
 
 Feature& stacks_feature();
 
-// Any thread: selects the calls that get stacks in a recording with the option stacks=later, from its next attach() or
-// record_requested_stacks() on.
+// Any thread: selects the calls that get stacks in a recording with the option stacks=later. The next attach() or
+// record_requested_stacks() applies the selection.
 void request_stacks(CallGroups calls);
 // The flusher, while CUPTI is attached.
 void record_requested_stacks();

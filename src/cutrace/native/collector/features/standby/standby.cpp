@@ -133,7 +133,7 @@ void add_counters(JsonObject& json) {
 }
 
 bool Standby::begin(std::string& error) {
-  // A client chooses a library that the process loads, and could so get the rights of the program.
+  // A client chooses a library that the process loads. So it could get the rights of the program.
   if (::getauxval(AT_SECURE) != 0) return error = "this program has more rights than its user", false;
   const std::string started = start_time();
   if (started.empty()) return error = "/proc is not mounted", false;
