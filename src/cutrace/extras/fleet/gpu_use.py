@@ -52,7 +52,7 @@ _UTILIZATION_TABLE = BatchTable(
         | {
             "busy": "busy time / span",
             "busy time": _GPU_DOCS["busy"],
-            "span": "time from the first to the last step of time with work",
+            "span": "time from the first time step with work to the last one",
         },
     ),
     "One row per rank and GPU, the least busy first.",
