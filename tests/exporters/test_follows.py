@@ -350,7 +350,7 @@ def test_counters_of_many_changes_are_means_and_highest_values(tmp_path: Path, m
                 area = sum(v * (b - a) for (a, v), b in zip(steps, times[1:], strict=True))
                 expected.append((begin, area / (end - begin)))
         shown, at = [], 0.0
-        # If a window divides a part, its value comes after the division.
+        # If a window divides a part, the value of the part comes after the division.
         found = {time - ((time - first) & ((1 << shift) - 1)): value for time, value in few[key]}
         assert len(found) == len(few[key])
         for begin, _ in expected:

@@ -80,7 +80,7 @@ def alone(_needs_gpu: None) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def by_cupti(_needs_gpu: None) -> dict[str, dict[str, Any]]:
-    """The cases with CUPTI's records, without the cases that crash with them."""
+    """The cases with CUPTI's records, except cases in which these records crash the program."""
     told = cases([sys.executable, CASES, "memory,pool"])
     for name, line in told.items():
         if line["status"]:

@@ -4,8 +4,8 @@
 // recording's patience.
 //
 // `test_random --seconds 10 --seed 1`, or `--rounds 5` for an amount of work that depends on no clock. The seed determines the actions of each thread, not their timing. `--faults` names the
-// possible faults (see kFaults); `--faults none` disables them. Even seeds load the driver, and every third one replays no graphs,
-// so that CUPTI can be finalised.
+// possible faults (see kFaults); `--faults none` disables them. Even seeds load the driver. Every third seed replays no graphs, so
+// that CUPTI can be finalised.
 #include <fcntl.h>
 #include <nvtx3/nvToolsExt.h>
 #include <signal.h>

@@ -247,7 +247,7 @@ def deliver_at_flush_only(on: bool = True) -> None:
 
 
 def hold_buffer(on: bool) -> None:
-    """Let flushes leave this thread's buffer in CUPTI, as real ones do while work in the buffer is running."""
+    """Let flushes leave this thread's buffer in CUPTI, as real flushes do while work in the buffer is running."""
     _cupti().fake_hold_buffer(on)
 
 
