@@ -91,7 +91,14 @@ def test_losses_are_said_beside_the_answer(tmp_path: Path) -> None:
         ("stats", {"sources": ["-"]}, "- is stdin, which carries the protocol: name a file"),
         ("stats", {"sources": ["--output=a.csv"]}, "cannot read --output=a.csv"),
         ("stats", {"sources": ["a.bin"], "output": "b"}, "the tool stats has no argument output: it has sources"),
-        ("stats", {"sources": ["a.bin"], "limit": "x"}, "Invalid value for '--limit'"),
+        (
+            "sql",
+            {"sources": ["a.bin"], "query": "", "rows": 1},
+            "no argument rows: it has sources, query, clock, limit",
+        ),
+        ("info", {"sources": ["a.bin"], "limit": 1}, "the tool info has no argument limit: it has sources, clock"),
+        ("stats", {"sources": ["a.bin"], "limit": "x"}, "Invalid value for 'limit'"),
+        ("diff", {"before": "a.toml", "after": "a.toml", "fail_on": ["none"]}, "fail_on is not for two golden files"),
         ("why", {"capture": "absent.bin"}, "absent.bin"),
     ],
 )

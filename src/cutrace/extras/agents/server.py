@@ -8,6 +8,7 @@ still answers pings.
 from __future__ import annotations
 
 import io
+import re
 import threading
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
@@ -95,8 +96,20 @@ def answer(name: str, arguments: Mapping[str, Any]) -> tuple[bool, list[str]]:
         status = status_of(words)
     texts = [out.getvalue(), said.getvalue().replace("cutrace: ", "")]
     if status == 2:
-        texts = texts[1:]
+        texts = [_with_arguments(name, texts[1])]
     return status == 2, [text.strip() for text in texts if text.strip()]
+
+
+def _with_arguments(name: str, message: str) -> str:
+    """The message with names of arguments instead of options. Command lines in it keep their options."""
+    arguments = {"--limit": "limit"}
+    for key, parameter in _parameters(_commands()[name]).items():
+        arguments |= dict.fromkeys(parameter.opts, key)
+
+    def argument(found: re.Match[str]) -> str:
+        return arguments.get(found[0], found[0])
+
+    return re.sub("`[^`]*`|--[a-z-]+", argument, message)
 
 
 def _commands() -> dict[str, click.Command]:
@@ -174,8 +187,10 @@ def _words(name: str, arguments: Mapping[str, Any]) -> list[str]:
     options = ["--format", "json"]
     values: list[str] = []
     left = dict(arguments)
-    limit = left.pop("limit", ROWS)
+    known = list(parameters)
     if _has_limit(command):
+        known.append("limit")
+        limit = left.pop("limit", ROWS)
         options.append(f"--limit={limit}")
     for key, parameter in parameters.items():
         given = left.pop(key, None)
@@ -188,7 +203,7 @@ def _words(name: str, arguments: Mapping[str, Any]) -> list[str]:
             options += [f"{parameter.opts[0]}={text}" for text in texts]
     if left:
         raise CutraceError(
-            f"the tool {name} has no argument {', '.join(left)}: it has {', '.join(parameters)}"
+            f"the tool {name} has no argument {', '.join(left)}: it has {', '.join(known)}"
         )
     return [name, *options, "--", *values]
 
