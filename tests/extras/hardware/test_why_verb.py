@@ -52,6 +52,18 @@ def after(tmp_path: Path) -> Path:
     return capture(tmp_path / "after.bin", ("_Z4gemmPf", 1_000, BOUND, MANY), ("_Z3newPf", 500, LATE, MANY))
 
 
+def test_what_holds_for_all_kernels_is_printed_once(before, tmp_path):
+    lines = cutrace("why", before).stdout.splitlines()
+    assert len(lines[0].split("; ")) == 2, "GPU and caches"
+    assert lines.count(f"  {lines[0]}") == 0
+    assert [line[:11] for line in lines].count("Not asked: ") == 1
+    assert not any(line.startswith("  Not asked: ") for line in lines)
+    alone = capture(tmp_path / "alone.bin", ("_Z4gemmPf", 2_000, LATE, MANY))
+    assert f"  {lines[0]}" in cutrace("why", alone).stdout.splitlines()
+    differ = capture(tmp_path / "differ.bin", ("_Z4gemmPf", 2_000, LATE, MANY), ("_Z4gonePf", 500, {MEMORY: 1.0}, MANY))
+    assert cutrace("why", differ).stdout.count("  Not asked: ") == 2
+
+
 def test_a_capture_is_answered_on_stdout(before):
     done = cutrace("why", before)
     assert (done.returncode, done.stderr) == (0, "")

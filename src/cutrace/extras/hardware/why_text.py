@@ -50,8 +50,12 @@ def about(facts: Facts) -> list[str]:
         if shape.shared:
             parts.append(f"{size(shape.shared)} of shared memory a block")
         lines.append(", ".join(parts))
-    lines.append(f"{facts.gpu.name or 'unknown GPU'}; {_CACHES[facts.caches]}")
+    lines.append(_setting(facts))
     return lines
+
+
+def _setting(facts: Facts) -> str:
+    return f"{facts.gpu.name or 'unknown GPU'}; {_CACHES[facts.caches]}"
 
 
 def _extent(extent: tuple[int, int, int]) -> str:
@@ -158,12 +162,28 @@ _CHANGED_VALUES = "Values that changed by 1 % or more"
 
 def text(why: Why, width: int | None) -> Iterator[str]:
     """The blocks of kernels for a terminal of this width; None without a terminal."""
-    blocks = [block(answer, width) for answer in why.answers]
+    common = list(_common(why.answers))
+    for line in common:
+        yield from wrapped(line, width or _WIDTH, "", "dim")
+    if common:
+        yield "\n"
+    blocks = [block(answer, width, common) for answer in why.answers]
     blocks += [change_block(change, width) for change in why.changes]
     for number, pieces in enumerate(blocks):
         if number:
             yield "\n"
         yield from pieces
+
+
+def _common(answers: Sequence[Answer]) -> Iterator[str]:
+    """Yield the lines that are equal for several kernels: GPU and caches, and the rules without their metrics."""
+    if len(answers) < 2:
+        return
+    settings = {_setting(answer.facts) for answer in answers}
+    lacks = {missing(answer) for answer in answers}
+    for lines in (settings, lacks):
+        if len(lines) == 1 and "" not in lines:
+            yield from lines
 
 
 def change_block(change: KernelChange, width: int | None) -> Iterator[str]:
@@ -190,20 +210,23 @@ def change_block(change: KernelChange, width: int | None) -> Iterator[str]:
     yield from _indented(notable(change), wide)
 
 
-def block(answer: Answer, width: int | None) -> Iterator[str]:
-    """The block of a kernel, as strings with styles."""
+def block(
+    answer: Answer, width: int | None, common: Sequence[str] = ()
+) -> Iterator[str]:
+    """The block of a kernel, as strings with styles. It lacks the lines that are ``common`` to all blocks."""
     wide = width or _WIDTH
     facts = answer.facts
     yield styled((short(facts.kernel, wide), "bold")) + "\n"
     for line in about(facts):
-        yield from wrapped(line, wide, "  ", "dim")
+        if line not in common:
+            yield from wrapped(line, wide, "  ", "dim")
     style = "bold"
     for sentence, remedy in said(answer):
         yield from wrapped(sentence, wide, "  * ", style)
         yield from wrapped(remedy, wide, "    ", "dim")
         style = ""
     not_asked = missing(answer)
-    if not_asked:
+    if not_asked and not_asked not in common:
         yield from wrapped(not_asked, wide, "  ", "warn")
     for table in answer.tables:
         yield "\n"
