@@ -316,33 +316,26 @@ class Reader:
             out[name] = rows[name]
         return out
 
-    def strings(self, index: int) -> list[tuple[int, bytes]] | None:
+    def strings(self, index: int) -> tuple[tuple[int, bytes], ...] | None:
         """The ids and strings of a strings block; None when it is damaged."""
         data = self.payload(index)
         if data is None:
             return None
         count = int(self.headers["rows"][index])
-        if count * 8 <= len(data):
-            ids, lengths = np.frombuffer(data, "<u4", count * 2).reshape(-1, 2).T
-            ends = count * 8 + np.cumsum(lengths, dtype=np.int64)
-            if not count or int(ends[-1]) <= len(data):
-                begins = ends - lengths
-                texts = zip(
-                    ids.tolist(),
-                    begins.tolist(),
-                    ends.tolist(),
-                    strict=True,
+        if len(data) <= MOST_REPEATED:
+            strings = _strings_again(data, count)
+        else:
+            strings = _strings(data, count)
+        if strings is None:
+            self._note(
+                Damage(
+                    int(self.offsets[index]),
+                    len(data),
+                    "strings block with wrong lengths",
+                    count,
                 )
-                return [(number, data[begin:end]) for number, begin, end in texts]
-        self._note(
-            Damage(
-                int(self.offsets[index]),
-                len(data),
-                "strings block with wrong lengths",
-                count,
             )
-        )
-        return None
+        return strings
 
     def read_rest(self) -> None:
         """Read each block that was not read before, so that :attr:`damage` is complete."""
@@ -399,8 +392,8 @@ class Reader:
         data = self.payload(index)
         if data is None:
             return None
-        if len(data) <= _REMEMBERED:
-            info = _described_before(data)
+        if len(data) <= MOST_REPEATED:
+            info = _described_again(data)
         else:
             info = _described(data)
         if info is None:
@@ -432,6 +425,26 @@ class Reader:
                 process["windows"] = [*by_start.values()]
 
 
+def _strings(data: bytes, count: int) -> tuple[tuple[int, bytes], ...] | None:
+    """The ids and strings in the payload of a strings block; None if its lengths are wrong."""
+    if count * 8 > len(data):
+        return None
+    ids, lengths = np.frombuffer(data, "<u4", count * 2).reshape(-1, 2).T
+    ends = count * 8 + np.cumsum(lengths, dtype=np.int64)
+    if count and int(ends[-1]) > len(data):
+        return None
+    starts = ends - lengths
+    strings = []
+    for number, start, end in zip(
+        ids.tolist(),
+        starts.tolist(),
+        ends.tolist(),
+        strict=True,
+    ):
+        strings.append((number, data[start:end]))
+    return tuple(strings)
+
+
 def _described(data: bytes) -> dict[str, Any] | None:
     """The JSON object of a process block, without values of a wrong type; None for any other payload."""
     try:
@@ -446,9 +459,10 @@ def _described(data: bytes) -> dict[str, Any] | None:
     return {key: value for key, value in info.items() if _sound(key, value)}
 
 
-#: Process blocks up to this size are cached: the captures of a test suite repeat the same blocks.
-_REMEMBERED = 1 << 16
-_described_before = lru_cache(maxsize=8)(_described)
+#: What is read from up to this many bytes is cached, because the captures of a test suite repeat it.
+MOST_REPEATED = 1 << 16
+_described_again = lru_cache(maxsize=8)(_described)
+_strings_again = lru_cache(maxsize=8)(_strings)
 
 
 def _of_one_process(headers: np.ndarray) -> bool:

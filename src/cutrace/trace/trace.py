@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ from ..runbin.layout import (
     TABLES,
     TableLayout,
 )
-from ..runbin.reader import Reader
+from ..runbin.reader import MOST_REPEATED, Reader
 from ..runbin.writer import as_words
 from ..units import Time, count_of, html_table, parse_moment, printable
 from . import arrow, capture_ranges, stacks
@@ -571,40 +571,17 @@ class Trace(TraceTables):
         table = TABLES[name]
         indices = self._reader.indices(table.number)
         read, sizes = self._gather(table, indices)
-        # Copy it: row 0 means "unknown".
-        rows = joined(table.dtype, [np.zeros(1, table.dtype), read])
-        del read  # There can be many rows.
-        local = rows["id"].copy()
-        rows["id"] = 0
         processes = range(len(self._reader.processes))
-        numbers = np.arange(len(rows))
-        by_process = [numbers[1:]]
+        if len(processes) == 1 and read.nbytes <= MOST_REPEATED:
+            return _interned_again(name, read.tobytes())
+        rows = _after_unknown(table, read)
+        del read  # There can be many rows.
+        by_process = [np.arange(1, len(rows))]
         if len(processes) > 1:
             owners_of_blocks = self._reader.process_of[indices]
             owners = np.repeat(owners_of_blocks, sizes)
             by_process = [at + 1 for at in by_value(owners, processes)]
-        if name == "stacks":
-            for at in by_process:
-                place = IdMap.build(local[at], at)
-                parents = rows["parent"][at]
-                rows["parent"][at] = place.apply(parents)
-            first = stacks.join(rows)
-        else:
-            first = _first_equal(table, rows)
-        # Keep equal rows once, in the order of their first appearance, so that ids of the first process do not change.
-        to = numbers
-        unique = rows
-        kept = first == numbers
-        if not kept.all():
-            places = np.cumsum(kept) - 1
-            to = places[first]
-            unique = chosen(rows, kept)
-        unique["id"] = numbers[: len(unique)]
-        if name == "stacks":
-            unique["parent"] = to[unique["parent"]]
-        unique.flags.writeable = False
-        maps = [IdMap.build(local[at], to[at]) for at in by_process]
-        return _Interned(unique, maps)
+        return _interned(table, rows, by_process)
 
     @cached_property
     def _clocks(self) -> tuple[str, list[Alignment]]:
@@ -678,6 +655,51 @@ class Trace(TraceTables):
         start = max(int(first[chosen].min()), 0)
         end = max(int(last[chosen].max()), start)
         return start, end
+
+
+def _after_unknown(table: TableLayout, read: np.ndarray) -> np.ndarray:
+    """A copy of the rows of an interned table after row 0, which means "unknown"."""
+    return joined(table.dtype, [np.zeros(1, table.dtype), read])
+
+
+@lru_cache(maxsize=16)
+def _interned_again(name: str, data: bytes) -> _Interned:
+    """The interned table of one process. The captures of a test suite repeat the same rows."""
+    table = TABLES[name]
+    rows = _after_unknown(table, np.frombuffer(data, table.dtype))
+    return _interned(table, rows, [np.arange(1, len(rows))])
+
+
+def _interned(
+    table: TableLayout, rows: np.ndarray, by_process: list[np.ndarray]
+) -> _Interned:
+    """The distinct rows of an interned table, and the id map of each process. ``by_process`` has the indices of the
+    rows of each process. Overwrites ``rows``."""
+    local = rows["id"].copy()
+    rows["id"] = 0
+    numbers = np.arange(len(rows))
+    if table.name == "stacks":
+        for at in by_process:
+            place = IdMap.build(local[at], at)
+            parents = rows["parent"][at]
+            rows["parent"][at] = place.apply(parents)
+        first = stacks.join(rows)
+    else:
+        first = _first_equal(table, rows)
+    # Keep equal rows once, in the order of their first appearance, so that ids of the first process do not change.
+    to = numbers
+    unique = rows
+    kept = first == numbers
+    if not kept.all():
+        places = np.cumsum(kept) - 1
+        to = places[first]
+        unique = chosen(rows, kept)
+    unique["id"] = numbers[: len(unique)]
+    if table.name == "stacks":
+        unique["parent"] = to[unique["parent"]]
+    unique.flags.writeable = False
+    maps = [IdMap.build(local[at], to[at]) for at in by_process]
+    return _Interned(unique, maps)
 
 
 def _first_equal(table: TableLayout, rows: np.ndarray) -> np.ndarray:
