@@ -5,7 +5,7 @@ from __future__ import annotations
 from .runbin import labels
 from .runbin.labels import titled
 
-#: The argument for keys of an event without a field in the capture.
+#: The argument that holds the keys of an event without a field in the capture.
 WRAP = "trace_event"
 #: The argument for fields of a record that Kineto does not write. A top-level key of this name marks a file of cutrace.
 OWN = "cutrace"

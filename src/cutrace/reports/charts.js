@@ -49,7 +49,7 @@ const CLOCK = [
   ...[1, 2, 5, 10, 20, 50, 100].map((days) => days * DAY),
 ];
 
-/** The wall clock at so many ns behind the start; `step` (ns) gives the digits. Without a wall clock, the time since. */
+/** The wall clock at this number of ns after the start; `step` (ns) gives the digits. Without a wall clock, the time since. */
 function clockText(start, ns, step) {
   if (!start.day) return time(Math.round(ns), Math.max(step, 1));
   const at = ((start.at + Math.round(ns)) % DAY + DAY) % DAY;

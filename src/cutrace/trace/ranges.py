@@ -2,9 +2,9 @@
 agree.
 
 Domains are independent of each other. In a domain, a launch at time t by thread T belongs to the innermost range of T
-with start <= t < end. A range without an end lasts to the end of its process. If T has no range of the domain open at
-t, the launch is adopted by the innermost range of the only thread of its process that has one open. If several threads
-have one open, the launch belongs to none. docs/concepts.md describes the rule.
+with start <= t < end. A range without an end lasts to the end of its process. If T has no open range of the domain at
+t, and exactly one other thread of its process has one, the innermost range of that thread adopts the launch. If several
+threads have one open, the launch belongs to none. docs/concepts.md describes the rule.
 
 The ranges around the innermost one contain the launch, too. The ranges of a thread in a domain are called a nest. A
 launch belongs to a set of nests, at most one for each domain, and is in all ranges of these nests that are open at t.

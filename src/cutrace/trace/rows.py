@@ -155,7 +155,7 @@ def counted(values: np.ndarray) -> dict[int, int]:
 
 
 def numbered(values: np.ndarray) -> tuple[list[int], np.ndarray]:
-    """The distinct integers, ascending, and the index among them of each value."""
+    """The distinct integers, ascending, and for each value its index among the distinct integers."""
     if len(values) > _FEW_VALUES:
         numbers, places = np.unique(values, return_inverse=True)
         return numbers.tolist(), places.reshape(-1)

@@ -122,9 +122,9 @@ class _GpuWork(NamedTuple):
 
 
 class _GpuInSteps:
-    """The times in which a GPU was ``busy`` (by kind), launches for it were in progress, and it was idle for an
-    ``unknown`` reason. ``latest`` has for each waiting step the last end of work that was launched before the end of
-    the step."""
+    """The times in which a GPU was ``busy`` (by kind), the times in which launches for it were in progress, and the
+    times in which it was idle for an ``unknown`` reason. ``latest`` has for each waiting step the last end of work that
+    was launched before the end of the step."""
 
     def __init__(self, steps: int) -> None:
         self.busy = [GrowingIntervals() for _ in _KINDS]
