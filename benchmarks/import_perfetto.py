@@ -3,10 +3,10 @@
     python benchmarks/import_perfetto.py tests/data/torch_step.bin [--copies 100] [--rounds 3] [--out results.json]
 
 The file is a capture, or a ``.pftrace`` of any program, which is read unchanged. The events of a capture are written
-``--copies`` times, one copy after the other, as a trace for Perfetto without the capture, as another program would
-write it. ``rows`` is the number of rows that the import makes. ``rows_per_second`` divides them by the CPU time, which
-other work on the machine changes least. Each round is one of ``import_json.py``: a fresh process on one core. Prints
-one JSON line; ``--out`` adds it to the results in a file.
+``--copies`` times, one copy after the other. The result is a trace for Perfetto without the capture, as another program
+would write it. ``rows`` is the number of rows that the import makes. ``rows_per_second`` divides them by the CPU time,
+which other work on the machine changes least. Each round is one of ``import_json.py``: a fresh process on one core.
+Prints one JSON line; ``--out`` adds it to the results in a file.
 """
 
 from __future__ import annotations

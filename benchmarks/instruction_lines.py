@@ -3,7 +3,7 @@
     python benchmarks/instruction_lines.py --out instruction-lines.json [--torch] [--ncu]
 
 ``workloads/known_lines.cu`` has lines with known numbers of executions. It runs alone, under `cutrace profile --lines`,
-and under `cutrace profile` with the GPU's counters of the same instructions; the sums of the two profiles are compared.
+and under `cutrace profile` with the GPU's counters of the same instructions. The sums of the two profiles are compared.
 ``--torch`` also compares the sums for ``workloads/eight_kernels.py`` (PyTorch, CuPy and Triton). ``--ncu`` adds Nsight
 Compute's counts by line. Needs an NVIDIA GPU and nvcc.
 """

@@ -2,11 +2,12 @@
 
     python benchmarks/merge.py [--ranks 1024] [--large 32] [--copies 1000] [--rounds 3] [--out results.json]
 
-Merges simulated captures (simulate_ranks.py): ``--ranks`` small ones, a sixteenth as many small ones, ``--large`` ones
-with ``--copies`` repetitions of two training steps, and as many with an eighth of the repetitions. Small ones are
-merged to a capture, to an archive for Perfetto and to one trace; large ones to a capture. Each merge is a separate
-process. ``peak_rss_mib`` is the highest value of the rounds, and ``user_seconds`` the lowest. Files are in the page
-cache, in the folder TMPDIR. Prints one JSON object; ``--out`` writes it to a file.
+Merges four sets of simulated captures (simulate_ranks.py): ``--ranks`` small captures, ``--ranks`` / 16 small captures,
+``--large`` captures with ``--copies`` repetitions of two training steps, and ``--large`` captures with ``--copies`` / 8
+repetitions. Small captures are merged to a capture, to an archive for Perfetto and to one trace. Large captures are
+merged to a capture. Each merge is a separate process. ``peak_rss_mib`` is the highest value of the rounds, and
+``user_seconds`` the lowest. Files are in the page cache, in the folder TMPDIR. Prints one JSON object; ``--out`` writes
+it to a file.
 """
 
 from __future__ import annotations

@@ -116,8 +116,8 @@ class Facts:
 
 
 class Template:
-    """The rows of one process of a capture, and its collective calls: their kinds, their arrivals since the start of
-    the capture (ns), and the times of their transfers (ns)."""
+    """The rows of one process of a capture, and its collective calls. A call has a kind, an arrival (ns since the start
+    of the capture), and the time of its transfer (ns)."""
 
     def __init__(self, capture: Path) -> None:
         with cutrace.load(capture) as trace:
