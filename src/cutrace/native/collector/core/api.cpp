@@ -168,7 +168,8 @@ CUTRACE_EXPORT int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_
   return 1;
 }
 
-// The same for each extension module of NVTX, such as payloads, at the first call of one of its functions.
+// With the same variable set, NVTX calls this for each extension module, such as payloads, at the first call of one of its
+// functions.
 CUTRACE_EXPORT int InitializeInjectionNvtxExtension(nvtxExtModuleInfo_t* module) {
   if (module == nullptr) return 0;
   const bool known = nvtx::install_extension(*module);

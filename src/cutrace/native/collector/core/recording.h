@@ -1,8 +1,9 @@
 // One recording of this process: its state, its requests, and the two threads that carry them out.
 //
 // A request goes from the caller to the flusher, to the writer, and back as an answer. The flusher makes the calls that can
-// block inside CUPTI or the driver (flush, synchronise, disable), the writer those that can block on a disk. Neither holds a
-// lock during such a call, and patience_ms bounds every wait of a caller, so a stuck driver or disk does not stop the program.
+// block inside CUPTI or the driver (flush, synchronise, disable). The writer makes the calls that can block on a disk. Neither
+// holds a lock during such a call, and patience_ms bounds every wait of a caller, so a stuck driver or disk does not stop the
+// program.
 #pragma once
 
 #include <atomic>

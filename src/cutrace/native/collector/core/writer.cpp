@@ -241,7 +241,8 @@ void Writer::write_end() {
 // Writes the end of a file, except the "ended" mark.
 void Writer::complete_file() {
   if (activity_.graph_kernels_without_times() != graph_kernels_noted_) note_graph_kernels();
-  // Each cut file counts them; the files of a recording of the newest rows are one capture and count them once.
+  // Each cut file counts all refusals. The files of a recording of the newest rows are one capture, so they count each refusal
+  // once.
   const std::vector<Refusal> refused = note_refusals();
   for (std::size_t i = options_.keeps_newest() ? refusals_counted_ : 0; i < refused.size(); ++i)
     capture_.lose(rows::Loss::kind_refused, 1, refused[i].what);

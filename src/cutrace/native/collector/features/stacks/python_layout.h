@@ -1,7 +1,7 @@
 // Where CPython keeps the parts of a stack, by its minor version: offsets in bytes on 64-bit systems.
 //
-// They come from the headers of the releases. From 3.13 on the interpreter has most of them in _Py_DebugOffsets, and
-// interpreter_check.cpp compares all of them with the public API before the first stack is taken.
+// They come from the headers of the releases. From 3.13 on the interpreter has most offsets in _Py_DebugOffsets.
+// interpreter_check.cpp compares all offsets with the public API before the first stack is taken.
 #pragma once
 
 #include <cstddef>

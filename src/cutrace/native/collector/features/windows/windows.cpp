@@ -20,7 +20,8 @@ namespace {
 
 constexpr std::string_view kOfNvtx = "nvtx:";
 
-// The program's calls that open and close windows, and a call with which the collector learns how CUPTI numbers calls now.
+// The program's calls that open and close windows, and a call with which the collector learns the number that CUPTI gives to a call
+// now.
 enum class Watched : std::uint8_t { none, start, stop, probe };
 
 Watched watched_call(std::string_view name) {
