@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -151,8 +151,11 @@ def _end(number: int, frame: object) -> NoReturn:
     sys.exit(128 + number)
 
 
-def status_of(arguments: list[str] | None) -> int:
-    """Run the command line. Returns the status that a verb returns, or 2 after one sentence on stderr."""
+def status_of(
+    arguments: list[str] | None, defaults: dict[str, Any] | None = None
+) -> int:
+    """Run the command line. Returns the status that a verb returns, or 2 after one sentence on stderr. ``defaults`` are
+    other defaults of options, by verb."""
     # click.echo() removes colours unless the output is a terminal. These variables remove them on a terminal, too.
     color = None
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
@@ -170,7 +173,11 @@ def status_of(arguments: list[str] | None) -> int:
         warnings.showwarning = complain  # type: ignore[assignment]
         try:
             status: int | None = cli.main(
-                arguments, prog_name="cutrace", standalone_mode=False, color=color
+                arguments,
+                prog_name="cutrace",
+                standalone_mode=False,
+                color=color,
+                default_map=defaults,
             )
             return status or 0
         except click.UsageError as error:

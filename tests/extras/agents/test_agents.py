@@ -16,7 +16,9 @@ import pytest
 from captures import training_steps
 from cutrace.extras.agents import server
 from cutrace.extras.agents.__main__ import main
+from cutrace.golden import golden_path, write_changes
 from support import small_capture
+from support.measured import change
 
 
 @pytest.fixture
@@ -64,6 +66,15 @@ def test_a_difference_is_an_answer(capture: str, tmp_path: Path) -> None:
     failed, texts = server.answer("diff", dict(zip(required, [capture, other], strict=True)))
     assert not failed
     assert json.loads(texts[0])["failed"]
+
+
+def test_golden_files_are_compared(tmp_path: Path) -> None:
+    nodeid = "test_a.py::test_it"
+    write_changes([change(tmp_path, nodeid, memset_count=2)])
+    golden = golden_path(tmp_path, nodeid)
+    failed, texts = server.answer("diff", {"before": str(golden), "after": [str(golden)]})
+    assert not failed, texts
+    assert json.loads(texts[0])["kind"] == "cutrace golden changes"
 
 
 def test_sql_has_at_most_the_default_number_of_rows(capture: str) -> None:

@@ -93,7 +93,7 @@ def answer(name: str, arguments: Mapping[str, Any]) -> tuple[bool, list[str]]:
     out = io.StringIO()
     said = io.StringIO()
     with _one_call, redirect_stdout(out), redirect_stderr(said):
-        status = status_of(words)
+        status = status_of(words, {name: {"limit": ROWS}})
     texts = [out.getvalue(), said.getvalue().replace("cutrace: ", "")]
     if status == 2:
         texts = [_with_arguments(name, texts[1])]
@@ -190,8 +190,8 @@ def _words(name: str, arguments: Mapping[str, Any]) -> list[str]:
     known = list(parameters)
     if _has_limit(command):
         known.append("limit")
-        limit = left.pop("limit", ROWS)
-        options.append(f"--limit={limit}")
+        if "limit" in left:
+            options.append(f"--limit={left.pop('limit')}")
     for key, parameter in parameters.items():
         given = left.pop(key, None)
         texts = _texts(name, parameter, given)
