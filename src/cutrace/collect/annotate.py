@@ -50,7 +50,8 @@ class _Function:
     :param text: the name of its ranges.
     :param first: the name of its first argument; None when the range does not depend on it.
     :param is_call: torch modules give the range their own name.
-    :param owners: only calls with one of these classes, or an object of one, get a range. None for all calls.
+    :param owners: a call gets a range only if its first argument is one of these classes, or an object of one of them.
+    With None, all calls get a range.
     """
 
     def __init__(

@@ -314,8 +314,9 @@ def record(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> 
         def step(): ...
 
     ``path`` may have the ending of another format. ``run.pftrace`` embeds the capture; for ``run.json`` and others the
-    capture is ``run.bin`` in the same folder. The options are those of :class:`cutrace.collect.Options`. Only libraries
-    that make their first NVTX call after this call are recorded. Child processes are not recorded: see :func:`arm`.
+    capture is ``run.bin`` in the same folder. The options are the arguments of :class:`cutrace.collect.Options`. Only
+    libraries that make their first NVTX call after this call are recorded. Child processes are not recorded: see
+    :func:`arm`.
 
     Raises :class:`CutraceError` for an invalid option, and on entry the errors of :meth:`Capture.start`.
     """

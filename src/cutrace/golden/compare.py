@@ -505,8 +505,8 @@ class _EntryComparer:
         return None, False
 
     def _agreed(self, total: str, values: Sequence[Parts]) -> Parts:
-        """The counts by name on which all environments agree. Of a single environment, only the counts of the project's
-        own kernels."""
+        """The counts by name on which all environments agree. If there is a single environment, only its counts of the
+        project's own kernels."""
         agreed: Parts = {}
         several = len(values) > 1
         for parts in values:

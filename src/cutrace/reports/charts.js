@@ -104,7 +104,7 @@ function labelAxis(labels, label, space) {
   };
 }
 
-/** A text in so many pixels, shortened in the middle. */
+/** A string that fits into this number of pixels, shortened in the middle. */
 function fitted(context, text, room) {
   if (context.measureText(text).width <= room) return text;
   let letters = text.length;

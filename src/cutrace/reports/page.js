@@ -338,7 +338,7 @@
       for (const slice of slices) {
         if (py < slice.y || py >= slice.y + ROW) continue;
         const a = x(slice.start), b = x(slice.end), away = px < a ? a - px : px > b ? px - b : 0;
-        // Of slices that are narrower than a pixel, the nearest.
+        // The nearest of the slices that are narrower than a pixel.
         if (away < distance || (away === 0 && distance === 0 && best && slice.end - slice.start < best.end - best.start)) { best = slice; distance = away; }
       }
       return px < gutter() ? null : best;

@@ -63,7 +63,7 @@ class _LaneSlices:
         return len(self.start)
 
     def in_order(self) -> _LaneSlices:
-        """The slices in the order of time. Of slices with the same start, longer slices come first."""
+        """The slices in the order of time. If slices have the same start, longer slices come first."""
         return self[np.lexsort((-self.end, self.start))]
 
 

@@ -4,7 +4,7 @@ agree.
 Domains are independent of each other. In a domain, a launch at time t by thread T belongs to the innermost range of T
 with start <= t < end. A range without an end lasts to the end of its process. If T has no open range of the domain at
 t, and exactly one other thread of its process has one, the innermost range of that thread adopts the launch. If several
-threads have one open, the launch belongs to none. docs/concepts.md describes the rule.
+threads have one, the launch belongs to no range. docs/concepts.md describes the rule.
 
 The ranges around the innermost one contain the launch, too. The ranges of a thread in a domain are called a nest. A
 launch belongs to a set of nests, at most one for each domain, and is in all ranges of these nests that are open at t.

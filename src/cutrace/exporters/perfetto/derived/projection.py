@@ -182,7 +182,7 @@ class RangesOnStreams:
         ready = done[seen["range"]]
         over = chosen(seen, ready)
         kept = chosen(seen, ~ready)
-        # Ranges with the same work nest as on the host: by start, then by length, longer ranges first. Of ranges with
+        # Ranges with the same work nest as on the host: by start, then by length, longer ranges first. If ranges have
         # equal times, the inner range has the greater depth or was written first.
         starts = self._ranges["start"][over["range"]]
         ends = self._ranges["end"][over["range"]]
