@@ -554,8 +554,9 @@ def _has_no_code(run: Metrics) -> bool:
 
 
 def _compare_codes(metric: Metric, golden: Codes, measured: Codes) -> ValueResult:
-    """The result of one run. Kernels whose code is known on both sides are compared. If their codes are equal, another
-    kernel in the run makes the result unverified. Kernels that the run lacks change the number of kernels."""
+    """The result of one run. Kernels whose code is known on both sides are compared. If all these codes are equal, but
+    the run has a kernel without known or golden code, the result is unverified. Kernels that the run lacks change the
+    number of kernels."""
     known = measured.known
     both = known.of(golden.by_kernel)
     expected = golden.of(both.by_kernel)

@@ -593,7 +593,7 @@ LOSS_REASONS: dict[int, tuple[str, str]] = {
 #: The state of the GPU's caches when the work of a row of ``kernel_metrics`` started.
 CACHES: dict[int, str] = {0: "unknown", 1: "flushed", 2: "kept"}
 
-#: What a row of ``host_slices`` is.
+#: The kinds of the rows of ``host_slices``.
 HOST_SLICE_KINDS: dict[int, str] = {
     0: "other", 1: "operator", 2: "annotation", 3: "python", 4: "system call", 5: "asynchronous"
 }  # fmt: skip

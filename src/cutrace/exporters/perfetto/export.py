@@ -54,8 +54,8 @@ NEAR_IDS = 1 << 21
 GPU_WINDOW = 2 << 20
 GPU_KEPT = 32 << 20
 
-#: A process with more rows than this is large. At most this number of processes have their host events written
-#: together.
+#: A process with more than ``_FEW_ROWS`` rows is large. The host events of at most ``_MOST_PROCESSES`` processes are
+#: written together.
 _FEW_ROWS = 1 << 16
 _MOST_PROCESSES = 8
 
