@@ -437,8 +437,8 @@ def _for_perfetto(
 
 
 def _shown_of(path: Path, head: bytes) -> dict[str, str]:
-    """The parameters for the first view of a file that Perfetto reads. There are none if cutrace cannot read the file,
-    or if the file is large and holds no capture: only Perfetto's reader is fast enough for it."""
+    """The parameters for the first view of a file in Perfetto. They are empty if cutrace cannot read the file, or if
+    the file is large and holds no capture: only Perfetto's reader is fast enough for it."""
     from .embedding import begins_with_capture
     from .exporters.perfetto.first_screen import first_screen
 

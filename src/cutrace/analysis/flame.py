@@ -80,8 +80,8 @@ def flame(
 def flame_with_coverage(
     trace: Trace, options: StatsOptions = DEFAULTS, by: FramesBy = "range"
 ) -> tuple[Frame, str | None]:
-    """The result of :func:`flame`, and the sentence about the share of GPU time in ranges. The sentence is None for a
-    flame graph of stacks, and for a trace without ranges."""
+    """Return the result of :func:`flame`, and a sentence about the share of GPU time in ranges. A flame graph of stacks
+    and a trace without ranges have no sentence: it is None."""
     if by == "range":
         collected = collect(trace, [PATHS, RANGE_SHARES], options)
         return frames(collected[PATHS]), coverage(collected[RANGE_SHARES])

@@ -113,7 +113,8 @@ def _qualified(name: str) -> str:
             at = token.start() + len(_ANONYMOUS)
         else:
             end = _closing(name, token.start())
-            if end is None:  # The name is truncated, or not C++. Keep the rest.
+            if end is None:
+                # A truncated name, or a name of another language, keeps the rest.
                 part += name[token.start() :]
                 at = len(name)
                 continue
@@ -156,7 +157,7 @@ def _first(arguments: str) -> str:
 
 
 def _closing(name: str, at: int) -> int | None:
-    """The index after the bracket that closes the bracket at ``at``; None if there is none."""
+    """Return the index after the bracket that closes the bracket at ``at``, or None if no bracket closes it."""
     stack: list[str] = []
     for token in _BRACKET.finditer(name, at):
         text = token[0]

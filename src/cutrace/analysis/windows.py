@@ -195,8 +195,8 @@ class _Begun:
         self._marks.append(mark)
 
     def ended_by(self, end: _Mark) -> _Mark | None:
-        """Remove and return the latest begin mark that this mark can end; None if there is none. Prefer marks of the
-        same thread."""
+        """Remove and return the latest begin mark that this mark can end, or None. Marks of the same thread come
+        first."""
         for thread in (end.thread, None):
             indices = self._indices.get((thread, end.name), [])
             while indices:

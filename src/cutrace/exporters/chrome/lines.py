@@ -188,7 +188,7 @@ class EventArguments:
         self._known[0] = self._add(ArgumentParts())
 
     def ids(self, texts: np.ndarray) -> np.ndarray:
-        """The ids of the parts of some strings. ``texts`` are the ids of the strings."""
+        """Return the ids of the parts of these strings. ``texts`` has an id for each string."""
         new = np.unique(texts[self._known[texts] < 0])
         for text in new.tolist():
             parts = split(self._strings[text])
