@@ -68,14 +68,14 @@ class TestSlices:
         trace = load(x(ph="E", ts=1), x(ph="B", name="open", ts=3))
         assert slices(trace) == [("open", 3, None)]
         (account,) = (a for a in trace.imports[0].accounts if a.left)
-        assert (account.what, list(account.left)) == ("E events", ["an end without a begin"])
+        assert (account.what, list(account.left)) == ("E events", ["an end without a start"])
 
     def test_a_trace_that_begins_in_the_middle_of_a_program_converts_with_status_0(self, tmp_path: Path) -> None:
         path = tmp_path / "middle.json"
         path.write_text(json.dumps([x(ph="E", ts=1), x(ph="e", id=1, ts=2), x(ph="X", dur=3)]))
         done = run("convert", path, "-o", tmp_path / "x.pftrace")
         assert (done.returncode, "could not be used" in done.stderr) == (0, False)
-        assert "1 E events left out: an end without a begin" in run("info", path).stdout
+        assert "1 E events left out: an end without a start" in run("info", path).stdout
 
     def test_asynchronous_slices_go_by_id_and_category(self, load: Callable[..., Trace]) -> None:
         trace = load(

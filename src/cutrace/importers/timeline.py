@@ -56,7 +56,7 @@ class Outcome(IntEnum):
     NEGATIVE = 4, "lost", "the duration is negative"
     RANGE = 5, "lost", "the time is beyond 64 bits"
     # A recording that starts in the middle of a program has end events without begin events.
-    NO_BEGIN = 6, "left", "an end without a begin"
+    NO_BEGIN = 6, "left", "an end without a start"
     FULL = 7, "lost", "more functions than a capture can hold"
     NO_VALUES = 8, "lost", "no value is a number"
     PHASE = 9, "left", "no table holds events of this phase"

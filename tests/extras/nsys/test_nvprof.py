@@ -131,7 +131,7 @@ def test_markers_are_marks_and_ranges(tmp_path: Path) -> None:
     assert trace.nvtx_marks[["time", "color", "payload_type", "payload"]].tolist() == [(60, 0, 3, 0x4004000000000000)]
     told = account(trace, PREFIX + "MARKER")
     assert told.seen.count == 12
-    assert {why: t.count for why, t in told.lost.items()} == {"an end without a begin": 1}
+    assert {why: t.count for why, t in told.lost.items()} == {"an end without a start": 1}
     assert {why: t.count for why, t in told.left.items()} == {"synchronisation of the host": 1}
     assert told.kept.count == 10
     assert account(trace, PREFIX + "MARKER_DATA").lost["of no mark or range"].count == 1

@@ -62,7 +62,7 @@ def convert(reading: NvprofReading, name: str) -> None:
     ended = np.zeros(batch.rows, bool)
     ended[end[matched]] = True
     unmatched = ends[~ended[ends]]
-    reading.out.lost(name, len(unmatched), why="an end without a begin")
+    reading.out.lost(name, len(unmatched), why="an end without a start")
     other = batch.rows - len(marks) - len(begins) - len(ends)
     reading.out.left(name, other, why="synchronisation of the host")
     _marks(reading, name, batch.select(marks), data)
