@@ -466,3 +466,10 @@ def test_names_that_are_unknown_in_this_environment_did_not_rise():
     before = {"sm_80": Observed({"": {"kernel_launches": {"own_a": 1, "gemm_80": 1}}})}
     rows = differing(against(before, run(kernels={"own_a": 2, "gemm_90": 1}), own=("own_*",)))
     assert increases(rows["kernel_launches"]) == {"own_a": (1, 2)}
+
+
+def test_an_unknown_name_that_starts_like_one_that_rose_did_not_rise():
+    before = {"sm_80": Observed({"": {"kernel_launches": {"gemm_own": 1, "gemm": 1}}})}
+    rows = differing(against(before, run(kernels={"gemm_own": 2, "gemm": 2}), own=("*_own",)))
+    assert rows["kernel_launches"].detail == "+ gemm_own"
+    assert increases(rows["kernel_launches"]) == {"gemm_own": (1, 2)}

@@ -29,7 +29,7 @@ from .model import (
     values_in,
 )
 from .rules import DEFAULTS, Rules, parse_limits
-from .values import LISTED, ValueResult, compare_values, is_more, part_change
+from .values import LISTED, ValueResult, compare_values, is_more
 
 _FAILING = frozenset({Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW})
 _COUNTED = (MetricClass.WORK, MetricClass.COUNTER)
@@ -45,7 +45,8 @@ class Row:
     """The comparison of a metric of the whole window (``region`` is "") or of a region. Values are in ns, bytes or
     counts.
 
-    Metrics with parts have one row, under the name of the total; ``detail`` says which parts differ.
+    Metrics with parts have one row, under the name of the total; ``detail`` says which parts differ. The golden counts
+    of the names in ``unknown`` are not known in this environment.
     """
 
     metric: str
@@ -57,6 +58,7 @@ class Row:
     gated: bool
     detail: str = ""
     failed: bool = False
+    unknown: tuple[str, ...] = ()
 
 
 def increases(row: Row) -> dict[str, tuple[int, int]]:
@@ -70,18 +72,12 @@ def increases(row: Row) -> dict[str, tuple[int, int]]:
         return {"": (before, now)}
     if not isinstance(row.golden, Mapping):
         return {}
-    metric = find_metric(row.metric)
-    unit = metric.unit if metric is not None else ""
     rose: dict[str, tuple[int, int]] = {}
-    for name, count in row.now.items():
+    for name in sorted(row.now.keys() - set(row.unknown)):
         golden = row.golden.get(name, 0)
-        before = max(alternatives(golden))
-        now = amount(count) or 0
-        # A name without a golden amount is new, or its amount in this environment is unknown. Only the detail
-        # distinguishes the two cases.
-        told = part_change(name, before, now, unit) in row.detail
-        if told and is_more(golden, now):
-            rose[name] = (before, now)
+        now = amount(row.now[name]) or 0
+        if is_more(golden, now):
+            rose[name] = (max(alternatives(golden)), now)
     return rose
 
 
@@ -420,6 +416,7 @@ class _EntryComparer:
             gated,
             result.detail,
             gated and self._fails(result.verdict),
+            result.unknown,
         )
 
     def _fails(self, verdict: Verdict) -> bool:
@@ -454,7 +451,8 @@ class _EntryComparer:
                 detail = "no GPU work was seen"
         if verdict is Verdict.UNVERIFIED and not compared.gated:
             verdict = Verdict.NEW
-        return ValueResult(verdict, detail), values[worst]
+        unknown = results[worst].unknown
+        return ValueResult(verdict, detail, unknown), values[worst]
 
     def _counted(
         self, compared: _ComparedMetric, golden: Stored, value: Any
@@ -469,11 +467,12 @@ class _EntryComparer:
             value = {name: value[name] for name in value if name not in unknown}
         tolerance = self._rules.tolerance_for(metric)
         result = compare_values(metric, golden, value, tolerance)
+        result = replace(result, unknown=tuple(sorted(unknown)))
         if not unknown or result.verdict is Verdict.CHANGED:
             return result
-        names = ", ".join(sorted(unknown)[:LISTED])
+        names = ", ".join(result.unknown[:LISTED])
         why = self._why_missing(compared.region, metric.name)
-        return ValueResult(Verdict.UNVERIFIED, f"{why}: {names}")
+        return replace(result, verdict=Verdict.UNVERIFIED, detail=f"{why}: {names}")
 
     def _unknown_names(
         self, region: str, total: Metric, golden: Parts, value: Mapping[str, int]

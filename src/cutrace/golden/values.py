@@ -51,10 +51,12 @@ EXACT = Tolerance()
 
 @dataclass(frozen=True)
 class ValueResult:
-    """The verdict on a measured value, and a string with the differences."""
+    """The verdict on a measured value, and a string with the differences. The expected counts of the names in
+    ``unknown`` are not known."""
 
     verdict: Verdict
     detail: str = ""
+    unknown: tuple[str, ...] = ()
 
     @property
     def differs(self) -> bool:
@@ -178,7 +180,7 @@ def changed_parts(
         now = amount(measured.get(name)) or 0
         if now in alternatives(before):
             continue
-        text = part_change(name, max(alternatives(before)), now, unit)
+        text = _part_change(name, max(alternatives(before)), now, unit)
         if is_more(before, now):
             increases.append(text)
         else:
@@ -186,7 +188,7 @@ def changed_parts(
     return ", ".join(first_of(increases + decreases, LISTED))
 
 
-def part_change(name: str, before: int, now: int, unit: str) -> str:
+def _part_change(name: str, before: int, now: int, unit: str) -> str:
     """The change of one name as a string: ``- gemm x2 (gone)``; bytes as sizes."""
     if unit == "bytes":
         return f"{name} {format_size(before)} -> {format_size(now)}"

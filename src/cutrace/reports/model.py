@@ -406,4 +406,5 @@ def _row(data: Mapping[str, Any]) -> Row:
     known["golden"] = stored(data.get("golden"))
     known["now"] = stored(data.get("now"))
     known["verdict"] = Verdict(data["verdict"])
+    _read_list(known, "unknown", str)
     return Row(**known)
