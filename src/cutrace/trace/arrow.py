@@ -19,6 +19,8 @@ from .strings import StringTable
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from pandas import DataFrame
+
     from .trace import Trace
 
 #: Units of quantities: columns with them are signed integers, so that arithmetic does not wrap.
@@ -404,10 +406,11 @@ def _text(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def pandas(table: Any) -> Any:
+def pandas(table: Any) -> DataFrame:
     """An Arrow table as a pandas.DataFrame. Raises :class:`CutraceError` when pandas is not installed."""
     package("pandas", "a DataFrame")
-    return table.to_pandas()
+    frame: DataFrame = table.to_pandas()
+    return frame
 
 
 def polars(table: Any) -> Any:

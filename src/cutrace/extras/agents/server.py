@@ -66,7 +66,8 @@ def server() -> Any:
         failed, texts = await anyio.to_thread.run_sync(
             answer, call.name, call.arguments or {}, abandon_on_cancel=True
         )
-        content = [types.TextContent(type="text", text=text) for text in texts]
+        # A list of Any fits the invariant type of mcp 2.3.
+        content: list[Any] = [types.TextContent(type="text", text=t) for t in texts]
         return types.CallToolResult(content=content, is_error=failed)
 
     return Server(
