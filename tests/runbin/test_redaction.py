@@ -187,6 +187,21 @@ def test_damaged_blocks_are_left_out(tmp_path: Path) -> None:
         assert len(trace.kernels) == 1
 
 
+@pytest.mark.parametrize("table", [None, "kernels"])
+def test_a_redacted_capture_has_the_damage_of_its_source(table: str | None, tmp_path: Path) -> None:
+    path = private_capture(tmp_path / "a.bin")
+    with Reader(path) as reader:
+        block = next(block for block in reader.blocks if block.table == table)
+    data = bytearray(path.read_bytes())
+    data[block.offset + 70] ^= 1
+    path.write_bytes(data)
+    redact(path, tmp_path / "b.bin")
+    with cutrace.load(path) as whole, cutrace.load(tmp_path / "b.bin") as redacted:
+        of_source = [(damage.reason, damage.rows) for damage in whole.quality.damage]
+        of_copy = [(damage.reason, damage.rows) for damage in redacted.quality.damage]
+    assert of_copy == of_source == [("damaged block", block.rows)]
+
+
 def test_a_capture_is_not_redacted_onto_itself(tmp_path: Path) -> None:
     path = awkward(tmp_path / "a.bin")
     with pytest.raises(cutrace.CutraceError, match="is an input"):

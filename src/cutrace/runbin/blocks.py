@@ -81,10 +81,11 @@ def pack_header(
     instance: int,
     first_time: int = 0,
     last_time: int = 0,
+    damaged: bool = False,
 ) -> bytes:
-    """The 64 bytes in front of a payload."""
+    """The 64 bytes in front of a payload. With ``damaged``, readers find that the payload is damaged."""
     header = np.zeros(1, HEADER)
-    crc = crc32c(payload)
+    crc = crc32c(payload) ^ damaged
     header[0] = (
         MAGIC,
         kind,

@@ -34,7 +34,8 @@ class Changes:
 def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) -> None:
     """Write blocks (indices) of a capture to a file.
 
-    Damaged blocks and unknown tables are left out. The other blocks keep their sequence numbers, so that the gap shows.
+    A damaged block becomes a header without a payload, so that readers of the copy find the same damage and its rows.
+    Unknown tables are left out. The other blocks keep their sequence numbers, so that the gap shows.
     """
     for index in blocks:
         header = reader.headers[index]
@@ -44,9 +45,11 @@ def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) 
         row_size = 0
         first = 0
         last = 0
-        payload: bytes | None = None
+        payload = b""
+        damaged = False
         if kind == PROCESS_BLOCK:
             info = reader.description(index)
+            damaged = info is None
             if info is not None:
                 info = changes.description(
                     process, info | ({"tables": schema()} if "tables" in info else {})
@@ -54,26 +57,30 @@ def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) 
                 payload = json.dumps(info).encode()
         elif kind == STRINGS_BLOCK:
             strings = reader.strings(index)
+            damaged = strings is None
             if strings is not None:
                 payload = pack_strings(
                     [(number, changes.text(text)) for number, text in strings]
                 )
         elif (table := BY_NUMBER.get(kind)) is not None:
             rows = changes.rows(process, table, reader.read(index))
-            if len(rows) == count:
+            damaged = len(rows) != count
+            if not damaged:
                 payload = rows.tobytes()
                 row_size = table.row_size
                 first, last = span(rows, table)
-        if payload is not None:
-            head = pack_header(
-                kind,
-                row_size=row_size,
-                rows=count,
-                payload=payload,
-                pid=int(header["pid"]),
-                sequence=int(header["sequence"]),
-                instance=int(header["instance"]),
-                first_time=first,
-                last_time=last,
-            )
-            to.write(head + payload + bytes(padded(len(payload)) - len(payload)))
+        else:
+            continue
+        head = pack_header(
+            kind,
+            row_size=row_size,
+            rows=count,
+            payload=payload,
+            pid=int(header["pid"]),
+            sequence=int(header["sequence"]),
+            instance=int(header["instance"]),
+            first_time=first,
+            last_time=last,
+            damaged=damaged and reader.payload(index) is None,
+        )
+        to.write(head + payload + bytes(padded(len(payload)) - len(payload)))

@@ -293,7 +293,9 @@ class Reader:
         table = self.table(index)
         process = int(self.process_of[index])
         layout = self._layouts[process].get(table.name)
-        data: bytes | None = None
+        data = self.payload(index)
+        if data is None:
+            return np.empty(0, table.dtype)
         if layout is None or layout.itemsize != int(header["row_size"]):
             offset = int(self.offsets[index])
             self._note(
@@ -304,9 +306,6 @@ class Reader:
                     int(header["rows"]),
                 )
             )
-        else:
-            data = self.payload(index)
-        if data is None:
             return np.empty(0, table.dtype)
         rows = np.frombuffer(data, layout)
         if layout == table.dtype:

@@ -192,7 +192,7 @@ def _redacted_sentence(sentence: str, info: dict[str, Any]) -> str:
 
 def redact(source: str | os.PathLike[str], destination: str | os.PathLike[str]) -> None:
     """Write the capture ``source`` to ``destination``, in one step, without command lines, host names, paths and keys
-    that this version does not know. Damaged blocks are left out.
+    that this version does not know. Of damaged blocks, only the headers are kept.
 
     Raises :class:`CutraceError` when the source is not a capture or the destination cannot be written.
     """

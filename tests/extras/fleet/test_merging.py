@@ -170,7 +170,7 @@ def test_a_merged_capture_can_be_merged_cut_and_redacted_again(tmp_path):
         assert [starts(a, n) for n in range(3)] == [starts(b, n) for n in range(3)] == [starts(c, n) for n in range(3)]
 
 
-def test_blocks_that_are_damaged_stay_missing(tmp_path):
+def test_blocks_that_are_damaged_stay_damaged(tmp_path):
     first, second = (rank(tmp_path / f"{n}.bin", n, up=100 * SECOND) for n in range(2))
     with load(second) as trace:
         (block,) = trace.block_infos("api_calls")
@@ -179,7 +179,7 @@ def test_blocks_that_are_damaged_stay_missing(tmp_path):
     second.write_bytes(data)
     merge([first, second], tmp_path / "all.bin")
     with load(tmp_path / "all.bin") as trace:
-        assert [d.reason for d in trace.quality.damage] == ["process 1 lacks 1 block"]
+        assert [(d.reason, d.rows) for d in trace.quality.damage] == [("damaged block", 10)]
         assert trace.count("kernels") == 20
 
 
