@@ -3,9 +3,9 @@
     python benchmarks/profile_time.py --out profile_time.json [--rounds 5] [--budget 300]
 
 Counts the metrics of the set `why` for one launch of a softmax, and for all of its twenty launches. Both tools flush
-the caches. In each round, ncu runs first, then `cutrace profile` with a recorded first run, then `cutrace profile
---recorded` with an earlier capture of `cutrace record`. Also gives the time of the program alone and under `cutrace
-record`. Needs an NVIDIA GPU, ncu and PyTorch.
+the caches. In each round, ncu runs first, then `cutrace profile`, then `cutrace profile --recorded` with an earlier
+capture of `cutrace record`, then `cutrace profile --timeline`, which records a first run. Also gives the time of the
+program alone and under `cutrace record`. Needs an NVIDIA GPU, ncu and PyTorch.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def commands(launches: int, names: list[str], folder: Path) -> dict[str, list[st
         "ncu": [*theirs, *PROGRAM],
         "cutrace": [*ours, "--", *PROGRAM],
         "cutrace --recorded": [*ours, "--recorded", str(folder / "run.bin"), "--", *PROGRAM],
+        "cutrace --timeline": [*ours, "--timeline", "--", *PROGRAM],
     }
 
 

@@ -204,8 +204,10 @@ def _since_begin(trace: Trace, time: int | None, unlimited: str = "") -> str:
 # Names
 
 
-def _missing(what: str, patterns: Sequence[str], known: Iterable[str]) -> NoReturn:
-    """Raise an error for an unknown name, with the names that exist."""
+def missing_name(
+    what: str, patterns: Sequence[str], known: Iterable[str], where: str = "the trace"
+) -> NoReturn:
+    """Raise an error for an unknown name, with the names that exist in ``where``."""
     names = list(dict.fromkeys(filter(None, known)))
     others = "it has none."
     if names:
@@ -220,7 +222,7 @@ def _missing(what: str, patterns: Sequence[str], known: Iterable[str]) -> NoRetu
     else:
         hint = did_you_mean(word, names, others)
     asked = _listing(pattern or "''" for pattern in patterns)
-    raise CutraceError(f"the trace has no {what} {asked}: {hint}")
+    raise CutraceError(f"{where} has no {what} {asked}: {hint}")
 
 
 def _listing(names: Iterable[str]) -> str:
@@ -241,7 +243,7 @@ def _tests(
     matches = any_matcher(patterns)
     chosen = [w for w in runs if matches(w.name)]
     if not chosen:
-        _missing("test", patterns, (w.name for w in runs))
+        missing_name("test", patterns, (w.name for w in runs))
     names = list(dict.fromkeys(w.name for w in chosen))
     noun = "test" if len(names) == 1 else "tests"
     sentences.append(f"{noun} {_listing(names)}")
@@ -298,7 +300,7 @@ def _ranges(
                 domains = domains_of(table, chosen_rows)
                 matching += _stretches(trace, chosen_rows, domains)
     if not matching and not created:
-        _missing("NVTX range", c.nvtx, (trace.strings[name] for name in verdicts))
+        missing_name("NVTX range", c.nvtx, (trace.strings[name] for name in verdicts))
     matching.sort(key=lambda r: (r.process, r.start, -r.end))
     which = _index(c.index)
     chosen: list[Stretch] = []
@@ -401,7 +403,7 @@ def _named(
     for pattern in patterns:
         ids = find(pattern)
         if not ids:
-            _missing(what, [pattern], known)
+            missing_name(what, [pattern], known)
         chosen |= ids
     return frozenset(chosen)
 
@@ -459,7 +461,7 @@ def _devices(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]
     def find(pattern: str) -> set[tuple[int, int]]:
         by_number = _by_number(trace, pattern)
         if by_number and labels and int(pattern) not in labels:
-            _missing("GPU", [pattern], labels.values())
+            missing_name("GPU", [pattern], labels.values())
         if by_number:
             return by_number
         matches = matcher(pattern)
@@ -505,7 +507,7 @@ def _kernels(trace: Trace, patterns: Sequence[str]) -> np.ndarray:
         if matches(name) or matches(normalize_kernel(name)) or matches(demangle(name)):
             matching.append(i)
     if not matching:
-        _missing("kernel", patterns, map(normalize_kernel, mangled.values()))
+        missing_name("kernel", patterns, map(normalize_kernel, mangled.values()))
     chosen = np.isin(ids, matching)
     chosen[0] = False
     return chosen

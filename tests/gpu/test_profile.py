@@ -31,15 +31,23 @@ print(json.dumps({{"sum": float(y.double().sum())}}))
 NAMES = ("dram__bytes_read.sum", "dram__bytes_write.sum", "sm__inst_executed.sum", "gpu__time_duration.sum")
 
 
-@pytest.fixture(scope="module")
-def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
-    folder = tmp_path_factory.mktemp("profile")
+def profile(folder: Path, *options: str) -> tuple[subprocess.CompletedProcess[str], Path]:
     program = [sys.executable, "-c", PROGRAM]
     command = [sys.executable, "-m", "cutrace", "profile", "--metrics", f"{','.join(NAMES)},speed-of-light",
-               "--kernel", "/elementwise/", "--", *program]  # fmt: skip
+               "--kernel", "/elementwise/", *options, "--", *program]  # fmt: skip
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     return done, folder / "run.bin"
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+    return profile(tmp_path_factory.mktemp("once"))
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+    return profile(tmp_path_factory.mktemp("profile"), "--timeline")
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -82,6 +90,55 @@ def test_launches_inside_graphs_are_left_out_and_said(
     profiled: tuple[subprocess.CompletedProcess[str], Path],
 ) -> None:
     assert "left out: 1 launch inside CUDA graphs" in profiled[0].stderr
+
+
+#: Columns of launches that the driver tells as CUPTI does.
+DESCRIBED = (
+    "name",
+    "grid_x",
+    "block_x",
+    "registers",
+    "static_shared",
+    "dynamic_shared",
+    "local_per_thread",
+    "cluster_x",
+)
+
+
+def test_one_run_counts_the_same_launches_as_two(
+    once: tuple[subprocess.CompletedProcess[str], Path], profiled: tuple[subprocess.CompletedProcess[str], Path]
+) -> None:
+    sums = [[line for line in run[0].stdout.splitlines() if line.startswith('{"sum"')] for run in (once, profiled)]
+    assert sums[0] * 2 == sums[1]
+    assert "left out: kernels of CUDA graphs" in once[0].stderr
+    values = []
+    described = []
+    for _, path in (once, profiled):
+        values.append([(row["name"], row["value"]) for row in rows(path) if row["name"] == NAMES[2]])
+        with cutrace.load(path) as trace:
+            counted = {row["correlation"] for row in trace.arrow("kernel_metrics").to_pylist()}
+            kernels = [row for row in trace.arrow("kernels").to_pylist() if row["correlation"] in counted]
+            described.append([{column: row[column] for column in DESCRIBED} for row in kernels])
+    assert values[0] == values[1]
+    assert described[0] == described[1]
+
+
+def test_one_run_knows_the_gpu_and_the_counted_times(
+    once: tuple[subprocess.CompletedProcess[str], Path], profiled: tuple[subprocess.CompletedProcess[str], Path]
+) -> None:
+    devices = []
+    for _, path in (once, profiled):
+        with cutrace.load(path) as trace:
+            (device,) = trace.arrow("devices").to_pylist()
+            devices.append(device)
+    differing = {
+        name: (devices[0][name], devices[1][name]) for name in devices[1] if devices[0][name] != devices[1][name]
+    }
+    # CUPTI counts other copy engines and rounds the bandwidth differently.
+    assert differing.keys() <= {"copy_engines", "memory_bandwidth", "process", "pid", "process_name"}, differing
+    assert devices[0]["memory_bandwidth"] == pytest.approx(devices[1]["memory_bandwidth"], rel=0.01)
+    times = [row for row in rows(once[1]) if row["name"] == "gpu__time_duration.sum"]
+    assert all(row["duration"] == round(row["value"]) for row in times)
 
 
 #: Kernels that change memory while three threads launch continuously: managed memory if there is an argument.
@@ -178,7 +235,7 @@ def test_what_a_program_computes_is_the_same_beside_other_threads(
     done = profile_with_caches(tmp_path, caches, "changes", CHANGES, *arguments)
     assert done.returncode == 0, done.stderr
     computed = [line for line in done.stdout.splitlines() if line.startswith("computed")]
-    assert computed == ["computed [3.0, 3, 3, [true, true, true]]"] * 2
+    assert computed == ["computed [3.0, 3, 3, [true, true, true]]"]
     counted = {(row["correlation"], row["caches"]) for row in rows(tmp_path / "run.bin")}
     assert [each for _, each in counted] == [state] * 3
     assert ("the caches were kept: the program uses memory" in done.stderr) == bool(arguments)

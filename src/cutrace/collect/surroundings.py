@@ -6,6 +6,7 @@ The conditions are read from the environment, ``/proc`` and the result of a tria
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,6 +164,12 @@ def in_container(root: Path = Path("/")) -> bool:
             return True
     groups = _read(root / "proc" / "1" / "cgroup")
     return re.search("docker|containerd|kubepods|libpod|lxc", groups) is not None
+
+
+def machine_identity(proc: Path = Path("/proc")) -> dict[str, str]:
+    """The keys ``host`` and ``boot_id`` of a process description."""
+    boot = _read(proc / "sys" / "kernel" / "random" / "boot_id")
+    return {"host": socket.gethostname(), "boot_id": boot.strip()}
 
 
 def _read(path: Path) -> str:

@@ -52,7 +52,7 @@ _TYPES_OF_INFO: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("driver", "name", "capture_range"), (str,)),
     **dict.fromkeys(("cupti_version", "driver_version", "runtime_version"), (int, str)),
     **dict.fromkeys(("options", "tables", "import", "merged", "environment"), (dict,)),
-    **dict.fromkeys(("nvtx", "from_start"), (bool,)),
+    **dict.fromkeys(("nvtx", "from_start", "counted_only"), (bool,)),
 }
 _TEXTS_OF_INFO = frozenset(("command", "kinds", "notes", "dumped_because"))
 

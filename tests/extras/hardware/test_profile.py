@@ -26,7 +26,7 @@ print("done")
 
 @pytest.fixture
 def runs(fake_driver: FakeDriver, tmp_path: Path) -> Runs:
-    return Runs(fake_driver, tmp_path, program=PROGRAM)
+    return Runs(fake_driver, tmp_path, "--timeline", program=PROGRAM)
 
 
 def test_chosen_launches_get_their_metrics_and_keep_their_own_times(runs: Runs) -> None:

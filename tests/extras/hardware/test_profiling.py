@@ -24,7 +24,7 @@ for name, grid in (("other", "8"), ("step", "9")):
 
 @pytest.fixture
 def runs(fake_driver: FakeDriver, tmp_path: Path) -> Runs:
-    return Runs(fake_driver, tmp_path)
+    return Runs(fake_driver, tmp_path, "--timeline")
 
 
 def test_a_launch_gets_the_values_of_its_own_process(runs: Runs) -> None:

@@ -14,6 +14,7 @@ from ...analysis.names import UNKNOWN, normalize_kernel
 from ...analysis.occupancy import UNLIMITED, occupancy
 from ...runbin.layout import CACHES
 from ...trace import Trace
+from .chosen import COUNTED_ONLY
 from .kernel_metrics import Profiled, profiled
 from .roofline import GpuLimits, gpus
 
@@ -79,7 +80,8 @@ class Facts:
     name that CUPTI gives, which differs between template instances. ``values`` are the means of its metrics over the
     ``counted`` launches, and ``caches`` is a value of :data:`CACHES`. ``total`` is the time of all ``launches`` in
     the run without counters (ns), ``time`` their mean, and ``share`` (0 to 1) the share of the total in the time of all
-    kernels. If the capture lacks them, ``shape`` and ``room`` are None."""
+    kernels. If the capture lacks them, ``shape`` and ``room`` are None, and if it has only counted launches, ``share``
+    is None."""
 
     kernel: str
     values: Mapping[str, float] = field(default_factory=dict)
@@ -91,7 +93,7 @@ class Facts:
     launches: int = 1
     time: float = 0
     total: int = 0
-    share: float = 0
+    share: float | None = None
     symbol: str = ""
 
     @property
@@ -129,6 +131,7 @@ def kernel_facts(trace: Trace) -> list[Facts]:
     if not groups:
         return []
     times = _times(trace, keys, limits)
+    counted_only = any(process.info.get(COUNTED_ONLY) for process in trace.processes)
     whole = sum(time for _, time in times.values())
     made = []
     for (key, gpu), launches in groups.items():
@@ -149,7 +152,7 @@ def kernel_facts(trace: Trace) -> list[Facts]:
             launches=max(count, len(launches)),
             time=time,
             total=total,
-            share=total / (whole or 1),
+            share=None if counted_only else total / (whole or 1),
         )
         made.append(facts)
     return sorted(made, key=lambda facts: (-facts.total, facts.symbol))

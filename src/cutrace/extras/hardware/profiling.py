@@ -1,8 +1,8 @@
-"""Hardware metrics of selected kernels, of their instructions, or of whole NVTX ranges. The program is recorded without
-counters, and then runs again with counters.
+"""Hardware metrics of selected kernels, of their instructions, or of whole NVTX ranges.
 
-The first run gives the times, the launches and the ranges (:mod:`.work`). In the second run, libcutrace_profiler.so
-replays only the chosen launches, or counts the chosen ranges as a whole, and records nothing.
+libcutrace_profiler.so replays only the chosen launches, or counts the chosen ranges as a whole, and records nothing.
+Kernels are chosen by name while the program runs (:mod:`.chosen`). With a timeline, ranges or instructions, the program
+is recorded without counters before. That run gives the times, the launches and the ranges (:mod:`.work`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from ...runbin.writer import Writer
 from ...trace import Trace
 from ...units import count_of
 from . import instructions, work
+from .chosen import IN_GRAPHS, KernelChoice, ProcessValues, with_time
 from .cupti import Cupti, advised
 from .host import Chip, Config, first_chip
 from .sets import chosen
@@ -125,7 +126,7 @@ class Profile:
         return counted
 
     def table(self) -> Table:
-        """The metrics of all launches or ranges, one row for each value. Times (ns) come from the first run."""
+        """The metrics of all launches or ranges, one row for each value. Times (ns) are those of the capture."""
         title = "Metrics of launches"
         identity = "kernel: text, launch"
         if any(isinstance(counted.work, Range) for counted in self.values):
@@ -160,10 +161,14 @@ def profile(
     count: int | None = None,
     caches: str | None = None,
     recorded: str | os.PathLike[str] | None = None,
+    timeline: bool = False,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Profile:
-    """Run a command twice: record it, then count hardware metrics of selected launches or of whole NVTX ranges. Writes
-    the capture of the first run, including the metrics, to ``output``.
+    """Run a command and count hardware metrics of selected launches or of whole NVTX ranges. Writes a capture with the
+    counted launches and their metrics to ``output``. Their times are those of ``gpu__time_duration.sum``.
+
+    With ``timeline``, ``nvtx``, ``ranges`` or ``lines``, the command runs twice, first without counters. The capture
+    is that of the first run, including the metrics.
 
     ``metrics`` are sets and names as ``SET|NAME,...``; the default is :data:`DEFAULT`. With ``lines``, metrics are
     counted for each instruction and summed over the launches. ``metrics`` are then names as ``NAME,...``; the default
@@ -174,9 +179,9 @@ def profile(
     name of NVTX ranges to count instead of launches, each as a whole and in one pass. The default of ``metrics`` is
     then :data:`DEFAULT_OF_RANGES`. With ``caches="flush"``, the caches of the GPU are flushed before each pass of a
     launch or before each range. With ``caches="keep"`` they are not flushed. The default is ``flush`` for launches and
-    ``keep`` for ranges. ``recorded`` is a capture of the same command by ``cutrace record``. The command then runs only
-    once, and launches and times come from this capture. ``say`` receives progress messages. If the first run fails,
-    nothing is written, and the result has its exit status.
+    ``keep`` for ranges. ``recorded`` is a capture of the same command by ``cutrace record``, in place of the first
+    run. ``say`` receives progress messages. If the first of two runs fails, nothing is written, and the result has its
+    exit status.
 
     Raises :class:`CutraceError` if there is no GPU, its counters cannot be read, no launch or range is selected, the
     first run lost launches, ``recorded`` lacks the start of the program or already has metrics, a metric is unknown,
@@ -209,6 +214,11 @@ def profile(
         if ranges is not None or lines:
             caches = "keep"
     done = Profile(config.names, config.units, caches)
+    twice = timeline or lines or nvtx or ranges is not None or recorded is not None
+    if not twice:
+        say(f"counting {count_of(len(config.names), 'metric')} of launches")
+        _count_chosen(command, output, kernel, skip, count, done, say)
+        return done
     with scratch() as folder:
         first_run = None
         if recorded is None:
@@ -259,6 +269,61 @@ def profile(
     number = count_of(len(done.values), counting.what)
     say(f"{number} profiled; {others} took {took:.1f} s")
     return done
+
+
+def _count_chosen(
+    command: Sequence[str],
+    output: Path,
+    kernel: Patterns | None,
+    skip: int,
+    count: int | None,
+    done: Profile,
+    say: Callable[[str], None],
+) -> None:
+    """Run a command once, count its launches of matching kernels, and write their capture. Raises
+    :class:`CutraceError` if no launch is selected."""
+    choice = KernelChoice(kernel)
+    limit = b"" if count is None else str(count).encode()
+    keys = [((limit, b""), skip)]
+    began = time.monotonic()
+    with _counting_run(command, done, "chosen", keys, CUDA, choice=choice) as files:
+        processes = [ProcessValues(path) for path in files]
+        for process in processes:
+            process.read(done.names)
+    took = time.monotonic() - began
+    for process in processes:
+        done.notes += map(advised, process.errors)
+        if process.graphs:
+            done.notes.append(IN_GRAPHS)
+    working = [process for process in processes if process.launches]
+    if not working:
+        if not done.notes and not done.status:
+            choice.refuse(count_of(skip, "launch"))
+        return
+    _write_chosen(working, choice, done, output)
+    say(f"{count_of(len(done.values), 'launch')} profiled in {took:.1f} s")
+
+
+def _write_chosen(
+    processes: Sequence[ProcessValues],
+    choice: KernelChoice,
+    done: Profile,
+    output: Path,
+) -> None:
+    """Write a capture of the counted launches, and add their values to the profile."""
+    with replacing(output) as temporary, temporary.open("wb") as file:
+        for index, process in enumerate(processes):
+            with Writer(output, file=file, **choice.processes[process.pid]) as to:
+                process.write(to)
+                launches = zip(
+                    process.launches, process.values, process.caches, strict=True
+                )
+                counted = []
+                for launch, values, caches in launches:
+                    work = replace(launch, process=index)
+                    counted.append(Counted(work, values, caches))
+                to.rows("kernel_metrics", _rows(to, done, counted))
+                done.values += counted
 
 
 def _first_run(command: Sequence[str], capture: Path, done: Profile) -> Path | None:
@@ -435,16 +500,17 @@ def stretches(launches: Sequence[Launch]) -> list[list[Launch]]:
 
 
 @contextmanager
-def _second_run(
+def _counting_run(
     command: Sequence[str],
     done: Profile,
     subject: str,
     keys: Sequence[Key],
     *variables: str,
     patience: int = _LEAST_PATIENCE,
+    choice: KernelChoice | None = None,
 ) -> Iterator[list[Path]]:
-    """Run a command again and count the work with these ``keys``. ``variables`` inject the profiler. Yields the files
-    with the values of the processes, sorted by process id.
+    """Run a command and count the work with these ``keys``, or of a choice. ``variables`` inject the profiler. Yields
+    the files with the values of the processes, sorted by process id.
 
     :param patience: the time (ms) that launches wait for a counted launch.
     """
@@ -457,7 +523,9 @@ def _second_run(
             **dict.fromkeys(variables, library),
             _PLAN: str(folder),
         }
-        done.status = run_command(command, environment)
+        answering = nullcontext() if choice is None else choice.answering(folder)
+        with answering:
+            done.status = run_command(command, environment)
         yield sorted(folder.glob("*.values"), key=lambda path: int(path.stem))
 
 
@@ -466,9 +534,11 @@ def _plan(
     subject: str,
     keys: Sequence[Key],
 ) -> bytes:
-    """The plan of a second run. native/profiler/session.h describes its format."""
+    """The plan of a run. native/profiler/session.h describes its format."""
     cupti = completed(Options()).cupti or ""
     metrics = ",".join(done.names)
+    if subject == "chosen":
+        metrics = ",".join(with_time(done.names))
     texts = [os.fsencode(cupti)]
     texts += map(str.encode, (subject, metrics, done.caches))
     for names, number in keys:
@@ -522,7 +592,7 @@ def _replay(
     for launch in launches:
         longest = max(longest, launch.time)
     patience = _LEAST_PATIENCE + _TIMES_A_PASS * passes * (longest // 1_000_000)
-    with _second_run(command, done, counted, keys, CUDA, patience=patience) as files:
+    with _counting_run(command, done, counted, keys, CUDA, patience=patience) as files:
         read = _read_values(done, files, places)
         results = [dict(map(_launch_values, lines)) for _, lines in read]
         processes = {}
@@ -566,7 +636,7 @@ def _count(
     """Run a command again, and count metrics of these NVTX ranges."""
     keys = sorted({each.key for each in ranges})
     results = []
-    with _second_run(command, done, "ranges", keys, CUDA, NVTX) as files:
+    with _counting_run(command, done, "ranges", keys, CUDA, NVTX) as files:
         for _, lines in _read_values(done, files, places):
             of_process = {}
             for key, gpu, caches, *values in lines:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import socket
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from ...collect import cuda
+from ...collect.surroundings import machine_identity
 from ...errors import CutraceError
 from ...runbin import TABLES, Writer
 from ...runbin.labels import HARDWARE_COUNTER
@@ -359,7 +359,7 @@ class GpuSampling:
             numbers = [sampler.device for sampler in self._samplers]
             self._writer.rows("devices", _devices(self._writer.string, numbers))
             self._writer.rows("clocks", _clocks())
-        self._began = _boottime()
+        self._began = boottime()
         for sampler in self._samplers:
             sampler.start()
         for thread in self._threads:
@@ -367,7 +367,7 @@ class GpuSampling:
 
     def stop(self) -> None:
         """Stop sampling and complete the capture."""
-        self._ended = _boottime()
+        self._ended = boottime()
         self._stopped.set()
         for thread in self._threads:
             thread.join()
@@ -377,7 +377,7 @@ class GpuSampling:
                 losses.append(("samples_lost", rows.lost, f"GPU {sampler.device}"))
         if self._full:
             losses.append(("size_limit", self._full, "counters"))
-        self._writer.losses(losses, _boottime())
+        self._writer.losses(losses, boottime())
         self._writer.rows("clocks", _clocks())
         self._writer.process({"notes": self._notes})
         self._writer.close()
@@ -429,17 +429,18 @@ def _notes(samplers: Sequence[PmSampler]) -> Iterator[str]:
             yield f"{gpu} cannot sample by time: the interval is converted to clock cycles"
 
 
-def _boottime() -> int:
+def boottime() -> int:
+    """The time (ns) on the BOOTTIME clock."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def _clocks() -> np.ndarray:
     """The clocks of this machine, as a row of ``clocks``."""
     row = np.zeros(1, TABLES["clocks"].dtype)
-    row["boottime"] = first = _boottime()
+    row["boottime"] = first = boottime()
     for name in ("monotonic", "monotonic_raw", "realtime"):
         row[name] = time.clock_gettime_ns(getattr(time, f"CLOCK_{name.upper()}"))
-    row["spread"] = _boottime() - first
+    row["spread"] = boottime() - first
     return row
 
 
@@ -516,18 +517,13 @@ def _prepared(cupti: Cupti, metrics: str, interval_ns: int) -> list[PmSampler]:
 
 
 def _description(cupti: Cupti, interval_ns: int) -> dict[str, Any]:
-    boot_id = ""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    if boot.exists():
-        boot_id = boot.read_text().strip()
     return {
+        **machine_identity(),
         "pid": os.getpid(),
         "parent_pid": os.getppid(),
-        "host": socket.gethostname(),
-        "boot_id": boot_id,
         "name": "cutrace, sampling",
         "command": [sys.executable, "-m", "cutrace.extras.hardware.sampling"],
-        "started": _boottime(),
+        "started": boottime(),
         "cupti_path": str(cupti.path),
         "driver_version": cuda.driver_version(),
         "sample_interval": interval_ns,

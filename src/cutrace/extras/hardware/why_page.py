@@ -95,11 +95,14 @@ def _row(answer: Answer) -> tuple[str, ...]:
     facts = answer.facts
     limiting = answer.limiting
     causes = [finding.rule for finding in answer.findings if finding is not limiting]
+    share = "-"
+    if facts.share is not None:
+        share = f"{facts.share:.1%}"
     return (
         facts.kernel,
         answer.limiter,
         duration(facts.time),
-        f"{facts.share:.1%}",
+        share,
         f"{facts.launches:,}",
         ", ".join(causes),
     )

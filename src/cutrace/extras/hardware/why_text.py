@@ -32,7 +32,7 @@ _CACHES = {
 def about(facts: Facts) -> list[str]:
     """Lines on the measured kernel: time and launches, the full name, launch configuration, GPU and caches."""
     time = f"{duration(facts.time)} a launch"
-    if facts.total:
+    if facts.total and facts.share is not None:
         time += f", {facts.share:.1%} of the time of all kernels".replace("%", " %")
     launches = count_of(facts.launches, "launch")
     if facts.counted < facts.launches:

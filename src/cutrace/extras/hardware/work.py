@@ -87,7 +87,8 @@ class Range(CountedWork):
 #: The names of a kernel or range, and its number among the work with these names in its process. A kernel has one name.
 #: A range has a domain and a name.
 Key = tuple[tuple[bytes, ...], int]
-_SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
+#: The columns of ``launches`` with the grid and the block.
+SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 
 _Counted = TypeVar("_Counted", bound=CountedWork)
 
@@ -212,7 +213,7 @@ def launches(trace: Trace) -> Iterator[Launch]:
         configuration = configurations[row["launch"]]
         process = int(row["process"])
         name = trace.strings.bytes(int(configuration["name"]))
-        shape = configuration[_SHAPE].item()
+        shape = configuration[SHAPE].item()
         yield Launch(process, (name,), seen[process, name], row, shape=shape)
         seen[process, name] += 1
 

@@ -1,8 +1,11 @@
-// libcutrace_profiler.so: counts hardware metrics of the launches in a plan, in the second run of `cutrace profile`.
+// libcutrace_profiler.so: counts hardware metrics of launches: those in a plan, or those of chosen kernels.
 //
 // A line in <pid>.values has the number of a launch, its grid and block, the state of the caches, its kernel's name and its
 // values. Launches into a captured stream run nothing and are not counted. Kernels of graphs are not counted, because no launch
 // call names them.
+//
+// With chosen kernels, the values follow the facts of the launch (see launch_facts.h). Further lines are "device" with facts of a
+// device, and "graphs" when the program launched a CUDA graph.
 //
 // A plan of instructions has launches of one kernel. Its first consecutive launches are counted together. After the last one, or
 // when the process ends, the profiler writes their lines and the file <pid>.instructions. A line of that file describes an
@@ -12,15 +15,20 @@
 // end. So other launches continue after a time limit, and the process is ended if the planned launch still does not end.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -31,7 +39,10 @@
 #include <cuda.h>
 
 #include "../collector/core/blocked_signals.h"
+#include "../collector/core/clock.h"
 #include "counters.h"
+#include "kernel_choice.h"
+#include "launch_facts.h"
 #include "launch_gate.h"
 #include "range_counting.h"
 
@@ -39,7 +50,8 @@ namespace cutrace {
 namespace {
 
 struct Kernel {
-  std::vector<bool> planned;  // by launch
+  bool chosen = true;
+  std::vector<bool> planned;  // by launch; empty without a plan of launches
   std::atomic<std::size_t> launched{0};
   std::atomic<bool> cannot_be_alone{false};
 };
@@ -69,6 +81,7 @@ struct Current {
   enum class Inside { no, with_others, alone } inside = Inside::no;
   Kernel* kernel = nullptr;
   std::size_t ordinal = 0;
+  std::uint64_t started = 0;
   bool planned = false;
   Launch launch;
   ContextCounter* counter = nullptr;  // the running counter
@@ -86,7 +99,11 @@ class Profiler {
  private:
   using Gate = LaunchGate<PlannedLaunch>;
 
+  void plan_launches();
   void on_module(const CUpti_ModuleResourceData& module);
+  void on_graph();
+  std::pair<const std::string, Kernel>* kernel_of(const char* name);
+  bool is_planned(Kernel& kernel, std::size_t ordinal);
   void on_destroyed(CUcontext context);
   ContextCounter* counter_of(CUcontext context);
   void abandon_destroyed();
@@ -100,12 +117,19 @@ class Profiler {
   ContextCounter* begin(CUcontext context);
   void end_stretch();
   void drop_stretch();
+  void write_values(const Current& done, const char* kernel, const std::vector<double>& values);
   void write_instructions(std::size_t launches);
 
   const pid_t pid_ = getpid();
   const bool of_instructions_ = session.subject == "instructions";
+  const bool chooses_ = session.subject == "chosen";
+  std::shared_mutex kernels_mutex_;  // for chosen kernels: a plan of launches has all kernels from the start
   std::unordered_map<std::string, Kernel> kernels_;
   std::atomic<std::size_t> left_{0};  // planned launches that have not run
+  std::size_t skipped_ = 0, most_ = 0;  // launches of chosen kernels
+  std::atomic<std::size_t> met_{0};     // launches of chosen kernels so far
+  std::atomic<bool> graphs_told_{false};
+  std::set<std::uint32_t> devices_told_;  // of the launch that is alone
   SourceLines lines_{session.cupti};
   Gate gate_;
   std::once_flag watchdog_;
@@ -120,6 +144,8 @@ class Profiler {
   std::vector<CUcontext> destroyed_;  // under destroyed_mutex_: contexts that may still be in counters_
 };
 
+constexpr CUpti_CallbackId kGraphLaunches[] = {CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch, CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz};
+
 std::string line_of(const Current& done, const char* kernel) {
   std::string line = std::to_string(done.ordinal);
   for (const unsigned n : done.launch.grid) line += '\t' + std::to_string(n);
@@ -128,11 +154,13 @@ std::string line_of(const Current& done, const char* kernel) {
 }
 
 void Profiler::start() {
-  for (const Session::Planned& launch : session.plan) {
-    std::vector<bool>& planned = kernels_[launch.name].planned;
-    if (planned.size() <= launch.number) planned.resize(launch.number + 1);
-    planned[launch.number] = true;
-    left_.fetch_add(1);
+  if (chooses_) {
+    const Session::Planned& choice = session.plan.front();
+    skipped_ = choice.number;
+    most_ = choice.domain.empty() ? std::numeric_limits<std::size_t>::max() : std::strtoul(choice.domain.c_str(), nullptr, 10);
+    left_ = most_;
+  } else {
+    plan_launches();
   }
   driver_is_loaded();  // loads it for is_captured(), which runs inside callbacks
   const auto callback = [](void* self, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
@@ -141,9 +169,20 @@ void Profiler::start() {
   if (session.subscribe(callback, this)) watch(true);
 }
 
+void Profiler::plan_launches() {
+  for (const Session::Planned& launch : session.plan) {
+    std::vector<bool>& planned = kernels_[launch.name].planned;
+    if (planned.size() <= launch.number) planned.resize(launch.number + 1);
+    planned[launch.number] = true;
+    left_.fetch_add(1);
+  }
+}
+
 void Profiler::watch(bool on) {
   for (const LaunchCall& call : launch_calls)
     session.cupti.EnableCallback(on ? 1 : 0, session.subscriber, CUPTI_CB_DOMAIN_DRIVER_API, call.id);
+  for (const CUpti_CallbackId id : kGraphLaunches)
+    if (chooses_) session.cupti.EnableCallback(on ? 1 : 0, session.subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id);
   if (on) session.watch_captures();
   if (on && session.flushes_caches) Checkpoint::watch_calls();
   session.cupti.EnableCallback(on ? 1 : 0, session.subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING);
@@ -165,6 +204,7 @@ void Profiler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, con
       const auto& about = *static_cast<const CUpti_CallbackData*>(data);
       if (call.id == id) return about.callbackSite == CUPTI_API_EXIT ? leave(call, about) : enter(call, about);
     }
+  if (domain == CUPTI_CB_DOMAIN_DRIVER_API && std::ranges::find(kGraphLaunches, id) != std::end(kGraphLaunches)) return on_graph();
   if (domain == CUPTI_CB_DOMAIN_DRIVER_API) Checkpoint::on_call(id);
   session.captures.on_callback(domain, id, data);
 }
@@ -177,6 +217,32 @@ void Profiler::on_module(const CUpti_ModuleResourceData& module) {
       lines_.add(module.pCubin, module.cubinSize);  // without room its lines stay unknown
       return;
     }
+}
+
+void Profiler::on_graph() {
+  if (chooses_ && !graphs_told_.exchange(true)) session.write("graphs");
+}
+
+// The entry of a kernel, null when no launch of it can be counted. Entries are never removed.
+std::pair<const std::string, Kernel>* Profiler::kernel_of(const char* name) {
+  {
+    const std::shared_lock lock(kernels_mutex_);
+    const auto found = kernels_.find(name);
+    if (found != kernels_.end()) return found->second.chosen ? &*found : nullptr;
+    if (!chooses_) return nullptr;
+  }
+  const std::lock_guard lock(kernels_mutex_);
+  const auto [entry, fresh] = kernels_.try_emplace(name);
+  std::string error;
+  if (fresh) entry->second.chosen = ask_for_kernel(session.folder, entry->first, error);
+  if (!error.empty()) session.fail("launches of " + entry->first + " were not counted: " + error);
+  return entry->second.chosen ? &*entry : nullptr;
+}
+
+bool Profiler::is_planned(Kernel& kernel, std::size_t ordinal) {
+  if (!chooses_) return ordinal < kernel.planned.size() && kernel.planned[ordinal];
+  const std::size_t met = met_.fetch_add(1);
+  return met >= skipped_ && met - skipped_ < most_;
 }
 
 // Called on any thread, also while another launch is counted.
@@ -237,13 +303,14 @@ void Profiler::enter(const LaunchCall& call, const CUpti_CallbackData& data) {
   current = {};
   if (left_.load() == 0 || data.symbolName == nullptr) return;
   const Launch launch = call.read(data.functionParams);
-  const auto found = kernels_.find(data.symbolName);
-  if (found != kernels_.end() && !is_captured(launch.stream)) {
+  auto* const found = kernel_of(data.symbolName);
+  if (found != nullptr && !is_captured(launch.stream)) {
     Kernel& kernel = found->second;
     current.kernel = &kernel;
     current.launch = launch;
     current.ordinal = kernel.launched.fetch_add(1);
-    current.planned = current.ordinal < kernel.planned.size() && kernel.planned[current.ordinal];
+    current.started = now_ns();
+    current.planned = is_planned(kernel, current.ordinal);
   }
   const auto deadline = Gate::Clock::now() + session.patience;
   if (current.planned && enter_alone({found->first.c_str(), current.kernel, current.ordinal}, deadline)) {
@@ -293,7 +360,10 @@ void Profiler::leave(const LaunchCall& call, const CUpti_CallbackData& data) {
   const Current done = std::exchange(current, {});
   // A failed launch does not count, because the first run has no kernel of this launch either.
   const bool failed = data.functionReturnValue != nullptr && *static_cast<const CUresult*>(data.functionReturnValue) != CUDA_SUCCESS;
-  if (failed && done.kernel != nullptr) done.kernel->launched.fetch_sub(1);
+  if (failed && done.kernel != nullptr) {
+    done.kernel->launched.fetch_sub(1);
+    met_.fetch_sub(1);
+  }
   if (done.inside == Current::Inside::alone) leave_alone(done, call, data, failed);
   if (done.inside == Current::Inside::with_others) gate_.leave();
   if (done.inside == Current::Inside::with_others && done.planned && !failed) left_.fetch_sub(1);
@@ -306,7 +376,7 @@ void Profiler::leave_alone(const Current& done, const LaunchCall& call, const CU
   const bool alone = gate_.undisturbed();
   if (!failed) {
     if (!ended && done.counter != nullptr && alone) session.fail(done.counter->error());
-    if (ended && alone && !of_instructions_) session.write(line_of(done, data.symbolName), values);
+    if (ended && alone && !of_instructions_) write_values(done, data.symbolName, values);
     if (ended && alone && of_instructions_) stretch_lines_.push_back(line_of(done, data.symbolName));
     if (!alone) drop_stretch();
     const bool last = left_.fetch_sub(1) == 1;
@@ -319,6 +389,16 @@ void Profiler::leave_alone(const Current& done, const LaunchCall& call, const CU
     }
   }
   gate_.leave_alone();
+}
+
+void Profiler::write_values(const Current& done, const char* kernel, const std::vector<double>& values) {
+  std::string line = line_of(done, kernel);
+  if (chooses_) {
+    const std::uint32_t device = done.counter->device();
+    if (devices_told_.insert(device).second) session.write("device" + device_facts(device));
+    line += launch_facts(done.launch, done.started);
+  }
+  session.write(std::move(line), values);
 }
 
 // The counter that was started for a launch, null when there is none.

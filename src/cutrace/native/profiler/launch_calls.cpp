@@ -1,5 +1,9 @@
 #include "launch_calls.h"
 
+#include <algorithm>
+#include <array>
+#include <span>
+
 #include "driver_calls.h"
 
 namespace cutrace {
@@ -24,12 +28,27 @@ struct ExtendedArguments {
 
 Launch plain(const void* arguments) {
   const auto& a = *static_cast<const Arguments*>(arguments);
-  return {a.stream, {a.grid[0], a.grid[1], a.grid[2]}, {a.block[0], a.block[1], a.block[2]}};
+  return {.stream = a.stream, .grid = {a.grid[0], a.grid[1], a.grid[2]}, .block = {a.block[0], a.block[1], a.block[2]},
+          .shared_bytes = a.shared_bytes, .function = a.function};
+}
+
+Launch cooperative(const void* arguments) {
+  Launch launch = plain(arguments);
+  launch.cooperative = true;
+  return launch;
 }
 
 Launch extended(const void* arguments) {
-  const CUlaunchConfig& c = *static_cast<const ExtendedArguments*>(arguments)->config;
-  return {c.hStream, {c.gridDimX, c.gridDimY, c.gridDimZ}, {c.blockDimX, c.blockDimY, c.blockDimZ}};
+  const auto& a = *static_cast<const ExtendedArguments*>(arguments);
+  const CUlaunchConfig& c = *a.config;
+  Launch launch{.stream = c.hStream, .grid = {c.gridDimX, c.gridDimY, c.gridDimZ}, .block = {c.blockDimX, c.blockDimY, c.blockDimZ},
+                .shared_bytes = c.sharedMemBytes, .function = a.function};
+  for (const CUlaunchAttribute& attribute : std::span(c.attrs, c.attrs == nullptr ? 0 : c.numAttrs)) {
+    const auto& [x, y, z] = attribute.value.clusterDim;
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) std::ranges::copy(std::array{x, y, z}, launch.cluster);
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) launch.cooperative = attribute.value.cooperative != 0;
+  }
+  return launch;
 }
 
 template <const char* const& name>
@@ -70,8 +89,8 @@ thread_local int OwnCalls::depth_ = 0;
 const LaunchCall launch_calls[] = {
     {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, plain, plain_again<kPlain>},
     {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz, plain, plain_again<kPlainOfThread>},
-    {CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel, plain, cooperative_again<kCooperative>},
-    {CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz, plain, cooperative_again<kCooperativeOfThread>},
+    {CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel, cooperative, cooperative_again<kCooperative>},
+    {CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz, cooperative, cooperative_again<kCooperativeOfThread>},
     {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, extended, extended_again<kExtended>},
     {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz, extended, extended_again<kExtendedOfThread>},
 };

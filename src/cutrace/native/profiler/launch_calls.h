@@ -12,7 +12,10 @@ namespace cutrace {
 
 struct Launch {
   CUstream stream = nullptr;
-  unsigned grid[3]{}, block[3]{};
+  unsigned grid[3]{}, block[3]{}, cluster[3]{};  // a cluster of 0: no clusters
+  unsigned shared_bytes = 0;                     // dynamic shared memory
+  CUfunction function = nullptr;                 // or a CUkernel
+  bool cooperative = false;
 };
 
 struct LaunchCall {

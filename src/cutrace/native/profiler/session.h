@@ -1,13 +1,16 @@
-// The common part of both ways of counting in the second run of `cutrace profile`: the plan, CUPTI, and the file with the values.
+// The common part of all ways of counting in `cutrace profile`: the plan, CUPTI, and the file with the values.
 //
 // CUTRACE_PROFILE names a folder with the file `plan` of null-terminated strings:
 //
 //   the libcupti to load when the program has loaded none; may be empty
-//   the subject: "launches", "instructions" or "ranges"
+//   the subject: "chosen", "launches", "instructions" or "ranges"
 //   metrics, separated by commas
 //   "flush" if caches are flushed before counted work starts, else "keep"
-//   for each launch: its number among those of its kernel in this process, from 0; ""; the mangled name of the kernel
+//   for "chosen": the number of launches of chosen kernels to skip; the number to count then, or ""; ""
+//   or for each launch: its number among those of its kernel in this process, from 0; ""; the mangled name of the kernel
 //   or for each range: its number among those of its domain and name in this process, from 0; the domain; the name
+//
+// For "chosen" there was no run before, and kernel_choice.h says which kernels are counted.
 //
 // CUTRACE_PROFILE_PATIENCE_MS limits the time that launches wait for each other; see inject.cpp.
 //

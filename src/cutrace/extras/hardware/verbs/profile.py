@@ -80,21 +80,29 @@ _MAX_KERNELS = 5
     "--recorded",
     type=options.SOURCE,
     metavar="FILE",
-    help="A capture of COMMAND by `cutrace record`, instead of the first run.",
+    help="Add the metrics to this capture of COMMAND by `cutrace record`, which has its timeline.",
+)
+@click.option(
+    "--timeline",
+    is_flag=True,
+    help="Run COMMAND twice, and record the first run: the capture has all its work, with the times of that run.",
 )
 @options.form(["table", "csv", "json", "markdown"])
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> int:
-    """Run COMMAND twice: once to record it, once to count hardware metrics of the chosen launches or ranges.
+    """Run COMMAND and count hardware metrics of the chosen launches or ranges.
 
-    The second run replays each chosen launch once for each pass of the metrics. It restores the memory in between, so
-    COMMAND computes the same results. With --lines nothing is replayed: the launches run with code that counts its own
-    instructions, and COMMAND runs once more for each kernel. The times in the capture are those of the first run.
-    --skip and --count apply to each process. COMMAND has to launch the same work in all runs. The exit status is that
-    of COMMAND.
+    Each chosen launch is replayed once for each pass of the metrics. The memory is restored in between, so COMMAND
+    computes the same results. The capture has the counted launches, with the times of their counted runs. --skip and
+    --count apply to each process. The exit status is that of COMMAND.
 
-    With --recorded COMMAND runs once: launches and times are those of a capture that `cutrace record` wrote, without
-    --capture-range, --last and --rotate.
+    With --timeline, --nvtx, --ranges or --lines, COMMAND runs twice: the first run is recorded without counters, and
+    gives the times and the other work in the capture. COMMAND has to launch the same work in both runs. With
+    --recorded, a capture that `cutrace record` wrote without --capture-range, --last and --rotate takes the place of
+    the first run.
+
+    With --lines nothing is replayed: the launches run with code that counts its own instructions, and COMMAND runs once
+    more for each kernel.
 
     --ranges counts all GPU work in a range, CUDA graphs included, and replays nothing: its metrics have to fit into one
     pass.
