@@ -109,7 +109,7 @@ def test_columns_of_bytes_are_rows_again(capture):
         assert transposed(transposed(data), back=True) == data
 
 
-BLOCKS = st.builds(lambda row_size, rows: block(row_size, rows), st.integers(0, 20), st.integers(0, 40))
+BLOCKS = st.builds(lambda row_size, rows: block(row_size, rows), st.integers(0, 40), st.integers(0, 80))
 
 
 @given(parts=st.lists(st.one_of(st.binary(max_size=80), st.just(MAGIC), BLOCKS)))
@@ -121,12 +121,13 @@ def test_any_bytes_are_the_same_again(parts):
 
 
 def block(row_size: int, rows: int) -> bytes:
-    """A block header and the first 200 bytes of its payload."""
+    """A block header and the first 2000 bytes of its payload."""
     header = np.zeros(1, HEADER)
     header["magic"] = MAGIC
     header["row_size"] = row_size
     header["payload_size"] = rows * row_size
-    return header.tobytes() + bytes(range(min(rows * row_size, 200)))
+    payload = np.arange(min(rows * row_size, 2000)) % 251
+    return header.tobytes() + payload.astype(np.uint8).tobytes()
 
 
 def test_pieces_are_between_the_windows_of_a_trace(tmp_path, small_pieces, monkeypatch):

@@ -6,39 +6,47 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 
 #include "common/block.h"
 
 namespace cutrace {
 namespace transpose_detail {
 
-// The bytes of 8 words become the words of 8 bytes.
-inline void transpose_words(std::uint64_t (&words)[8]) {
-  constexpr std::uint64_t kMasks[] = {0, 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0, 0x00000000FFFFFFFF};
-  for (unsigned step = 4; step; step /= 2) {
-    for (unsigned i = 0; i < 8; ++i) {
-      if (i & step) continue;
-      const std::uint64_t swapped = ((words[i] >> (8 * step)) ^ words[i + step]) & kMasks[step];
-      words[i + step] ^= swapped;
-      words[i] ^= swapped << (8 * step);
+constexpr std::size_t kTile = 16;
+using Line = unsigned char __attribute__((vector_size(kTile)));
+
+// Each round rotates the number of a byte, its line and its place, by one bit. After four rounds lines and places are exchanged.
+inline void transpose_tile(const unsigned char* in, std::size_t in_line, unsigned char* out, std::size_t out_line) {
+  Line lines[kTile], mixed[kTile];
+  for (std::size_t i = 0; i < kTile; ++i) std::memcpy(&lines[i], in + i * in_line, kTile);
+  for (unsigned round = 0; round < 4; ++round) {
+    for (std::size_t i = 0; i < kTile / 2; ++i) {
+      const Line a = lines[i], b = lines[i + kTile / 2];
+      mixed[2 * i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      mixed[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     }
+    std::memcpy(lines, mixed, sizeof lines);
   }
+  for (std::size_t i = 0; i < kTile; ++i) std::memcpy(out + i * out_line, &lines[i], kTile);
 }
 
+// The last tiles of a row or column overlap the tiles before. Rows are in groups, which fill whole cache lines of the output.
 inline void transpose(const unsigned char* in, std::size_t rows, std::size_t columns, unsigned char* out) {
-  constexpr std::size_t kWord = 8;
-  const std::size_t whole_rows = rows - rows % kWord, whole_columns = columns - columns % kWord;
-  for (std::size_t column = 0; column < whole_columns; column += kWord) {
-    for (std::size_t row = 0; row < whole_rows; row += kWord) {
-      std::uint64_t words[kWord];
-      for (std::size_t i = 0; i < kWord; ++i) std::memcpy(&words[i], in + (row + i) * columns + column, kWord);
-      transpose_words(words);
-      for (std::size_t i = 0; i < kWord; ++i) std::memcpy(out + (column + i) * rows + row, &words[i], kWord);
-    }
+  constexpr std::size_t kGroup = 4 * kTile;
+  if (rows < kTile || columns < kTile) {
+    for (std::size_t row = 0; row < rows; ++row)
+      for (std::size_t column = 0; column < columns; ++column) out[column * rows + row] = in[row * columns + column];
+    return;
   }
-  for (std::size_t row = 0; row < rows; ++row) {
-    const std::size_t first = row < whole_rows ? whole_columns : 0;
-    for (std::size_t column = first; column < columns; ++column) out[column * rows + row] = in[row * columns + column];
+  for (std::size_t group = 0; group < rows; group += kGroup) {
+    for (std::size_t column = 0; column < columns; column += kTile) {
+      const std::size_t left = std::min(column, columns - kTile);
+      for (std::size_t row = group; row < std::min(group + kGroup, rows); row += kTile) {
+        const std::size_t top = std::min(row, rows - kTile);
+        transpose_tile(in + top * columns + left, columns, out + left * rows + top, rows);
+      }
+    }
   }
 }
 
