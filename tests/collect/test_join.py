@@ -19,6 +19,7 @@ from cutrace.collect.join import finished_parts, free_output, join, output_name
 from cutrace.errors import CutraceError
 from cutrace.outputs import mode_of_new_files
 from cutrace.runbin import Reader, Writer
+from support import cutrace as cutrace_verb
 
 
 def part(folder: Path, pid: int, started: int | None) -> Path:
@@ -47,6 +48,59 @@ def test_a_file_that_does_not_say_when_it_started_comes_first(tmp_path):
     assert joining.started(tmp_path / "absent.bin") == 0
     assert joining.started(part(tmp_path, 1, None)) == 0
     assert joining.started(part(tmp_path, 2, 77)) == 77
+
+
+@pytest.fixture
+def joined(tmp_path: Path) -> tuple[Path, list[int]]:
+    """A capture of three processes, and the offsets of their files in it."""
+    parts = [part(tmp_path, pid, pid) for pid in (1, 2, 3)]
+    sizes = [path.stat().st_size for path in parts]
+    join(parts, tmp_path / "run.bin", moving=True)
+    return tmp_path / "run.bin", [0, sizes[0], sizes[0] + sizes[1]]
+
+
+def missing(data: bytes, folder: Path) -> list[str]:
+    (folder / "cut.bin").write_bytes(data)
+    with Reader(folder / "cut.bin") as reader:
+        return [damage.reason for damage in reader.damage]
+
+
+def lack(count: int, whole: int = 3) -> list[str]:
+    return [f"the capture was joined from {whole} files and lacks {count}: it was copied in part"]
+
+
+def test_a_capture_that_is_cut_between_two_processes_lacks_files(joined, tmp_path):
+    path, (_, second, third) = joined
+    data = path.read_bytes()
+    assert missing(data, tmp_path) == []
+    assert missing(data[:third], tmp_path) == lack(1)
+    assert missing(data[:second], tmp_path) == lack(2)
+    assert missing(data[second:], tmp_path) == lack(1)
+    assert missing(data[:second] + data[third:], tmp_path) == lack(1)
+    for verb in ("info", "stats"):
+        done = cutrace_verb(verb, tmp_path / "cut.bin")
+        assert lack(1)[0] in done.stdout + done.stderr
+
+
+def test_joined_captures_that_are_joined_by_cat_count_their_own_files(joined, tmp_path):
+    path, (_, _, third) = joined
+    data = path.read_bytes()
+    alone = part(tmp_path, 4, 4).read_bytes()
+    more = tmp_path / "more.bin"
+    join([part(tmp_path, pid, pid) for pid in (5, 6, 7)], more, moving=True)
+    other = more.read_bytes()
+    assert missing(data + alone + other, tmp_path) == []
+    assert missing(data[:third] + alone, tmp_path) == lack(1)
+    assert missing(data[:third] + other, tmp_path) == lack(1, 6)
+    assert missing(data[:third] + data, tmp_path)[-1].startswith("a recording twice")
+
+
+def test_a_file_without_a_whole_first_block_is_not_expected(tmp_path):
+    torn = tmp_path / "9-9.bin"
+    torn.write_bytes(b"\x89CUTR\r\n\x1a and no more")
+    join([torn, part(tmp_path, 1, 1), part(tmp_path, 2, 2)], tmp_path / "run.bin", moving=True)
+    with Reader(tmp_path / "run.bin") as reader:
+        assert [damage.reason for damage in reader.damage] == ["damaged block header"]
 
 
 def test_a_single_file_is_moved(tmp_path):

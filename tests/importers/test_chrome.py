@@ -15,7 +15,7 @@ import pytest
 import cutrace
 from cutrace import Trace
 from cutrace.importers.timeline import MOST_PROCESSES, ImportTimeline
-from cutrace.runbin import Writer
+from cutrace.runbin import Reader, Writer
 from support import cutrace as run
 from support.growth import grows_with, growth
 
@@ -238,6 +238,17 @@ class TestTruncation:
         assert "the rest of the file: of unknown size" in told
         assert "an unknown part is missing. Copy or export the file again." in told
         assert all(a.balanced for a in trace.imports[0].accounts)
+
+    def test_an_imported_capture_that_is_cut_between_two_processes(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.json"
+        path.write_text(json.dumps([x(pid=1), x(pid=2)]))
+        whole = tmp_path / "whole.bin"
+        cutrace.convert(path, whole)
+        with Reader(whole) as reader:
+            assert reader.damage == ()
+            second = next(block for block in reader.blocks if block.process == 1)
+        whole.write_bytes(whole.read_bytes()[: second.offset])
+        assert "the capture was joined from 2 files and lacks 1: it was copied in part" in run("info", whole).stdout
 
 
 EVERYTHING: list[Event] = [

@@ -1,6 +1,6 @@
 """The output of a recording, and joining the files of its processes into one capture or a trace of another format.
 
-A capture is a sequence of blocks, so joining is concatenation.
+A capture is a sequence of blocks, so joining is concatenation. Only the first block of each file changes.
 """
 
 from __future__ import annotations
@@ -397,8 +397,14 @@ def join(
     if moving and len(parts) == 1 and not output.is_symlink():
         publish(parts[0], output)
         return
-    with replacing(output) as temporary, temporary.open("wb") as file:
-        concatenate(sorted(parts, key=_order), file)
+    from ..runbin.joining import mark
+
+    offsets = []
+    with replacing(output) as temporary, temporary.open("w+b") as file:
+        for part in sorted(parts, key=_order):
+            offsets.append(file.tell())
+            concatenate([part], file)
+        mark(file, offsets)
     if moving:
         _remove(parts)
 

@@ -25,11 +25,21 @@ ALIGNMENT = 8
 #: The fields of a block header.
 HEADER = np.dtype(
     [
-        ("magic", "S8"), ("kind", "<u2"), ("row_size", "<u2"), ("rows", "<u4"), ("payload_size", "<u4"),
-        ("payload_crc", "<u4"), ("pid", "<u4"), ("sequence", "<u4"), ("first_time", "<u8"), ("last_time", "<u8"),
-        ("instance", "<u8"), ("reserved", "<u4"), ("header_crc", "<u4"),
+        ("magic", "S8"),
+        ("kind", "<u2"),
+        ("row_size", "<u2"),
+        ("rows", "<u4"),
+        ("payload_size", "<u4"),
+        ("payload_crc", "<u4"),
+        ("pid", "<u4"),
+        ("sequence", "<u4"),
+        ("first_time", "<u8"),
+        ("last_time", "<u8"),
+        ("instance", "<u8"),
+        ("part", "<u4"),
+        ("header_crc", "<u4"),
     ]
-)  # fmt: skip
+)
 assert HEADER.itemsize == HEADER_SIZE
 #: The fields ``row_size``, ``rows`` and ``payload_size`` of a header, and their offset.
 _SIZES = Struct("<HII")
@@ -81,9 +91,11 @@ def pack_header(
     instance: int,
     first_time: int = 0,
     last_time: int = 0,
+    part: int = 0,
     damaged: bool = False,
 ) -> bytes:
-    """The 64 bytes in front of a payload. With ``damaged``, readers find that the payload is damaged."""
+    """The 64 bytes in front of a payload. ``part`` is a result of :func:`.joining.packed`. With ``damaged``, readers
+    find that the payload is damaged."""
     header = np.zeros(1, HEADER)
     crc = crc32c(payload) ^ damaged
     header[0] = (
@@ -98,7 +110,7 @@ def pack_header(
         first_time,
         last_time,
         instance,
-        0,
+        part,
         0,
     )
     header["header_crc"] = crc32c(header.tobytes()[:60])
@@ -115,7 +127,7 @@ def scan(read: ReadAt, size: int) -> tuple[np.ndarray, np.ndarray, list[Damage]]
     damage: list[Damage] = []
     at = 0
     while at < size:
-        block = _header_at(read, at, size)
+        block = header_at(read, at, size)
         if isinstance(block, bytes):
             headers += block
             offsets.append(at)
@@ -131,7 +143,8 @@ def scan(read: ReadAt, size: int) -> tuple[np.ndarray, np.ndarray, list[Damage]]
     return np.frombuffer(bytes(headers), HEADER), np.array(offsets, np.int64), damage
 
 
-def _header_at(read: ReadAt, at: int, size: int) -> bytes | Damage:
+def header_at(read: ReadAt, at: int, size: int) -> bytes | Damage:
+    """The header of the block at an offset of a file of ``size`` bytes, or the damage if there is no whole block."""
     raw = read(HEADER_SIZE, at)
     if len(raw) < HEADER_SIZE:
         return Damage(at, 0, "torn block header")

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from .blocks import pack_header, padded
+from .joining import packed, places
 from .layout import BY_NUMBER, PROCESS_BLOCK, STRINGS_BLOCK, TableLayout, schema
 from .reader import Reader
 from .writer import pack_strings, span
@@ -37,6 +38,8 @@ def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) 
     A damaged block becomes a header without a payload, so that readers of the copy find the same damage and its rows.
     Unknown tables are left out. The other blocks keep their sequence numbers, so that the gap shows.
     """
+    blocks = list(blocks)
+    parts = _parts(reader, blocks)
     for index in blocks:
         header = reader.headers[index]
         process = int(reader.process_of[index])
@@ -81,6 +84,17 @@ def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) 
             instance=int(header["instance"]),
             first_time=first,
             last_time=last,
+            part=parts.get(index, 0),
             damaged=damaged and reader.payload(index) is None,
         )
         to.write(head + payload + bytes(padded(len(payload)) - len(payload)))
+
+
+def _parts(reader: Reader, blocks: list[int]) -> dict[int, int]:
+    """``part`` of the first block of each file that is copied. Files that the source lacks are missing in the copy."""
+    first = sorted(set(reader.first_blocks).intersection(blocks))
+    numbers, count = places(reader.headers["part"][first].tolist())
+    parts = {}
+    for index, number in zip(first, numbers, strict=True):
+        parts[index] = packed(number, count)
+    return parts

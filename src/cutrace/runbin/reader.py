@@ -23,6 +23,7 @@ from ..errors import BadCapture, CutraceError, cannot_read
 from ..outputs import open_to_read, read_at
 from ..units import count_of
 from .blocks import HEADER_SIZE, MAGIC, BlockInfo, Damage, scan
+from .joining import places
 from .layout import (
     BY_NUMBER,
     FORMAT_VERSION,
@@ -137,6 +138,7 @@ class Reader:
                 )
         self._layouts = [_layouts(info.get("tables")) for info in self.processes]
         self._note_missing_blocks()
+        self._note_missing_files()
 
     def _read_at(self, size: int, offset: int) -> bytes:
         """Up to ``size`` bytes from ``offset``."""
@@ -214,6 +216,24 @@ class Reader:
         for p in np.flatnonzero(missing).tolist():
             lacked = count_of(int(missing[p]), "block")
             self._note(Damage(0, 0, f"process {p} lacks {lacked}"))
+
+    def _note_missing_files(self) -> None:
+        """Note the files that a joined capture lacks."""
+        parts = self.headers["part"]
+        found = parts[parts > 0].tolist()
+        if not found:
+            return
+        _, count = places(found)
+        missing = count - len(found)
+        if missing > 0:
+            reason = f"the capture was joined from {count} files and lacks {missing}: it was copied in part"
+            self._note(Damage(0, 0, reason))
+
+    @property
+    def first_blocks(self) -> list[int]:
+        """The indices of the first blocks of the files from which this capture was joined."""
+        joined = np.flatnonzero(self.headers["part"]).tolist()
+        return sorted(self._beginnings.union(joined))
 
     @property
     def recordings(self) -> list[tuple[int, int]]:

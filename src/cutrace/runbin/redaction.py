@@ -21,9 +21,27 @@ from .reader import Reader
 
 #: Keys of the process description that are kept.
 KEPT = frozenset(
-    ("format", "producer", "pid", "parent_pid", "boot_id", "clock", "clock_of", "started", "ended", "kinds", "windows",
-     "cupti_version", "driver", "driver_version", "runtime_version", "nvtx", "counted_only", "tables")
-)  # fmt: skip
+    (
+        "format",
+        "producer",
+        "pid",
+        "parent_pid",
+        "boot_id",
+        "clock",
+        "clock_of",
+        "started",
+        "ended",
+        "kinds",
+        "windows",
+        "cupti_version",
+        "driver",
+        "driver_version",
+        "runtime_version",
+        "nvtx",
+        "counted_only",
+        "tables",
+    )
+)
 
 #: Options of the recording with a path as value, even if the path has no folder.
 PATH_OPTIONS = frozenset(

@@ -235,9 +235,16 @@ class Writer:
         last: int = 0,
     ) -> None:
         header = pack_header(
-            kind, row_size=row_size, rows=rows, payload=payload, pid=self._pid, sequence=self._sequence,
-            instance=self._instance, first_time=first, last_time=last,
-        )  # fmt: skip
+            kind,
+            row_size=row_size,
+            rows=rows,
+            payload=payload,
+            pid=self._pid,
+            sequence=self._sequence,
+            instance=self._instance,
+            first_time=first,
+            last_time=last,
+        )
         try:
             for piece in (header, payload, bytes(padded(len(payload)) - len(payload))):
                 self._file.write(piece)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..outputs import check_output, replacing
 from ..runbin.blocks import BlockInfo
+from ..runbin.joining import mark
 from ..runbin.layout import REFERRED, TABLES, TableLayout
 from ..runbin.writer import NewIds, Writer
 from .process import Process
@@ -54,9 +55,11 @@ def write(
     done = 0
     events = 0
     unchosen = 0
-    with replacing(path) as temporary, temporary.open("wb") as whole:
+    with replacing(path) as temporary, temporary.open("w+b") as whole:
         first: Writer | None = None
+        offsets = []
         for process in wanted:
+            offsets.append(whole.tell())
             writer = Writer(path, file=whole, **_description(process, notes))
             out = _ProcessWriter(trace, writer)
             for info in infos[process.index]:
@@ -72,14 +75,14 @@ def write(
                 writer.close(in_order=process.complete)
             else:
                 first = writer
-        # The damage is complete only after all blocks were read. A file that is cut between two processes lacks the end
-        # of the first one.
+        # The damage is complete only after all blocks were read.
         if first:
             first.losses(
                 ("unreadable", max(damage.rows, 1), damage.reason)
                 for damage in trace.damage
             )
             first.close(in_order=wanted[0].complete)
+        mark(whole, offsets)
         # The damaged block may have had the selected rows. The new capture then says that rows are lost.
         if selection.of_rows and events == unchosen and not trace.damage:
             refuse_empty(trace)

@@ -18,6 +18,7 @@ from cutrace import loading
 from cutrace.conversion import convert
 from cutrace.errors import CutraceError
 from cutrace.extras.fleet.merging import merge
+from cutrace.runbin import Reader
 from cutrace.runbin.redaction import redact
 from cutrace.slicing import Conditions, cut
 from cutrace.trace import Trace, load
@@ -181,6 +182,26 @@ def test_blocks_that_are_damaged_stay_damaged(tmp_path):
     with load(tmp_path / "all.bin") as trace:
         assert [(d.reason, d.rows) for d in trace.quality.damage] == [("damaged block", 10)]
         assert trace.count("kernels") == 20
+
+
+def test_a_merged_capture_that_is_cut_between_two_ranks_lacks_files(tmp_path):
+    paths = [rank(tmp_path / f"{n}.bin", n, up=100 * SECOND) for n in range(3)]
+    first = tmp_path / "first.bin"
+    merge(paths[:2], first)
+    merge([first, paths[2]], tmp_path / "all.bin")
+    with Reader(first) as two, Reader(tmp_path / "all.bin") as three:
+        assert two.damage == three.damage == ()
+        second = next(block for block in two.blocks if block.process == 1)
+        last = next(block for block in three.blocks if block.process == 2)
+    (tmp_path / "cut.bin").write_bytes((tmp_path / "all.bin").read_bytes()[: last.offset])
+    first.write_bytes(first.read_bytes()[: second.offset])
+    merge([first, paths[2]], tmp_path / "again.bin")
+    reasons = {}
+    for name in ("cut", "again"):
+        with load(tmp_path / f"{name}.bin") as trace:
+            (reasons[name],) = (damage.reason for damage in trace.damage)
+    reason = "the capture was joined from 3 files and lacks 1: it was copied in part"
+    assert reasons == dict.fromkeys(("cut", "again"), reason)
 
 
 # Names
