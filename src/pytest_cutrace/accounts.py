@@ -92,10 +92,11 @@ _SILENT = {
 
 
 class CollectedTests(NamedTuple):
-    """The ids of the collected tests, and of the deselected tests."""
+    """The ids of the collected tests, and of the deselected tests with whether -k and -m of the command line select
+    them."""
 
     tests: frozenset[str]
-    deselected: frozenset[str]
+    deselected: Mapping[str, bool]
 
 
 @dataclass(frozen=True)
@@ -283,10 +284,13 @@ class _Judge:
         self._excluded = tuple(
             set(config.option.deselect or ()).difference(chosen.deselect or ())
         )
-        #: Whether tests are selected by names or markers in addopts only.
-        self._filtered = _gives(config.option, _FILTERS) and not _gives(
-            chosen, (*_FILTERS, "deselect")
-        )
+        #: The starts of the ids of tests that the command line deselects with --deselect.
+        self._deselected = tuple(chosen.deselect or ())
+        #: Whether addopts selects tests by names or markers.
+        self._filtered = False
+        for name in _FILTERS:
+            if not _gives(chosen, [name]):
+                self._filtered |= _gives(config.option, [name])
         #: The files, folders and tests of the command line: the path, and the rest of the id ("" for files and
         #: folders).
         self._words: list[tuple[Path, str]] = []
@@ -337,10 +341,9 @@ class _Judge:
         case = self._cases.get(nodeid)
         if case is not None:
             return self._fate_of(case)
-        if nodeid in self._collected.deselected:
-            if self._filtered or nodeid.startswith(self._excluded):
-                return Fate.DESELECTED
-            return Fate.NOT_SELECTED
+        selected = self._collected.deselected.get(nodeid)
+        if selected is not None:
+            return self._fate_of_deselected(nodeid, selected)
         if nodeid in self._collected.tests:
             return Fate.NOT_RUN
         if self._failed_last or self._leaves_out(module):
@@ -348,6 +351,18 @@ class _Judge:
         if module in self._modules:
             return Fate.GONE
         return Fate.NOT_COLLECTED
+
+    def _fate_of_deselected(self, nodeid: str, selected: bool) -> Fate:
+        """The fate of a deselected test. ``selected``: whether -k and -m of the command line select it."""
+        if not selected:
+            return Fate.NOT_SELECTED
+        if nodeid.startswith(self._deselected):
+            return Fate.NOT_SELECTED
+        if self._filtered:
+            return Fate.DESELECTED
+        if nodeid.startswith(self._excluded):
+            return Fate.DESELECTED
+        return Fate.NOT_SELECTED
 
     def _fate_of(self, case: Case) -> Fate:
         if case.outcome in ("skipped", "xfailed") and case.reason == ALLOWED_SKIP:

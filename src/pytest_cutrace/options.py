@@ -6,9 +6,10 @@ import argparse
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -235,6 +236,29 @@ def on_command_line(config: pytest.Config) -> Any:
     words = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     words += map(str, config.invocation_params.args)
     return config.stash[PARSER].parse_known_args(words)
+
+
+def kept_by_command_line(
+    config: pytest.Config, items: Sequence[pytest.Item]
+) -> list[pytest.Item]:
+    """The tests that the options -k and -m of the command line select, without those in the ini value ``addopts``."""
+    kept = list(items)
+    marks = config.pluginmanager.get_plugin("mark")
+    if marks is not None:
+        marks.pytest_collection_modifyitems(kept, _CommandLine(config))
+    return kept
+
+
+class _CommandLine:
+    """The configuration with the options of the command line only. Its hook does nothing."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self.option = on_command_line(config)
+        self.hook = SimpleNamespace(pytest_deselected=lambda items: None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._config, name)
 
 
 def finding_options(config: pytest.Config) -> list[str]:

@@ -70,7 +70,8 @@ class Reporter:
         self._refusal = refusal
         self._cases: dict[str, Case] = {}
         self._collected: list[str] = []
-        self.deselected: set[str] = set()
+        #: For each deselected test, whether -k and -m of the command line select it.
+        self.deselected: dict[str, bool] = {}
         #: The ids in golden files that differ from pytest's.
         self.golden_ids: dict[str, str] = {}
         self._account = SessionAccount({})
@@ -173,7 +174,7 @@ class Reporter:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
         output = getattr(node, "workeroutput", None) or {}
-        self.deselected.update(output.get("cutrace_deselected", ()))
+        self.deselected.update(output.get("cutrace_deselected", {}))
         self.golden_ids.update(output.get("cutrace_golden_ids", {}))
 
     # Reporting
@@ -281,7 +282,7 @@ class Reporter:
         if exitstatus not in _ENDED_WELL:
             return
         tests = frozenset(self._golden_ids(self._collected))
-        collected = CollectedTests(tests, frozenset(self.deselected))
+        collected = CollectedTests(tests, self.deselected)
         self._account = account(self._by_golden_id(), settings, self._config, collected)
         gone = self._account.gone()
         if gone:

@@ -30,7 +30,7 @@ from .context import SessionContext
 from .expectations import GoldenFiles, expectation
 from .fixtures import Tracer
 from .neighbours import TimeLimits, runs_in_threads
-from .options import known
+from .options import kept_by_command_line, known
 from .recording import SessionRecording, refusal
 from .report import Reporter
 
@@ -173,10 +173,14 @@ class Session:
         return expected
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        ids = [self.context.golden_id(item) for item in items]
+        kept = set(kept_by_command_line(self.config, items))
+        ids = {}
+        for item in items:
+            golden_id = self.context.golden_id(item)
+            ids[golden_id] = item in kept
         if self.context.worker:
             output: Any = self.config.workeroutput  # type: ignore[attr-defined]
-            output.setdefault("cutrace_deselected", []).extend(ids)
+            output.setdefault("cutrace_deselected", {}).update(ids)
         elif self._reporter is not None:
             self._reporter.deselected.update(ids)
 

@@ -392,6 +392,17 @@ CASES: dict[str, dict[str, Case]] = {
             options=("-n", "1"),
             plugins=("xdist",),
         ),
+        "`-m`, together with `-k` of the command line": Case(
+            addopts("-m 'not slow'"),
+            "1 golden value was deselected by addopts: tests/test_b.py::test_slow",
+            options=("-k", "one or slow"),
+        ),
+        "`-m`, together with `--deselect` of the command line, in workers": Case(
+            addopts("-m 'not slow'"),
+            "1 golden value was deselected by addopts: tests/test_b.py::test_slow",
+            options=("-n", "1", "--deselect", "tests/test_a.py::test_one"),
+            plugins=("xdist",),
+        ),
     },
     "golden values are gone": {
         "the folder moved": Case(move("golden", "expected"), "there is no folder of golden files at golden"),
@@ -683,6 +694,10 @@ SELECTED = {
     "-m": (("-m", "slow"), "golden 9: 1 compared, 8 not selected"),
     "-m, against addopts": (
         ("-m", "slow", "-o", "addopts=--doctest-modules -m nothing"),
+        "golden 9: 1 compared, 8 not selected",
+    ),
+    "-k, with -m in addopts": (
+        ("-k", "one", "-o", "addopts=--doctest-modules -m 'not slow'"),
         "golden 9: 1 compared, 8 not selected",
     ),
     "--deselect": (("--deselect", "tests/test_a.py::test_one"), "golden 9: 8 compared, 1 not selected"),
