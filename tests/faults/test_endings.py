@@ -159,6 +159,27 @@ def test_a_signal_to_the_recorder_ends_the_program_and_keeps_the_capture(
         assert len(trace.kernels) == 1000
 
 
+def test_a_daemon_that_starts_after_the_recording_says_that_it_has_ended(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    daemon = "import os, time\nwhile not os.path.exists('ended'): time.sleep(0.05)\n" + PRELUDE + "launch(1)"
+    program = (
+        "import subprocess, sys\n"
+        f"subprocess.Popen([sys.executable, '-c', {daemon!r}], start_new_session=True,"
+        " stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=open('said', 'w'))"
+    )
+    command = [sys.executable, "-m", "cutrace", "record", "-o", "run.bin", "--", sys.executable, "-c", program]
+    subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, timeout=LIMIT, check=False)
+    (tmp_path / "ended").touch()
+    said = ""
+    end = time.monotonic() + LIMIT
+    while "\n" not in said and time.monotonic() < end:
+        time.sleep(0.05)
+        said = (tmp_path / "said").read_text()
+    assert "the recording that this process belongs to has ended" in said
+    assert "record this process by itself" in said
+
+
 def test_a_killed_recorder_leaves_the_capture_in_its_folder(environment: dict[str, str], tmp_path: Path) -> None:
     program = PRELUDE + "launch(1000); fakegpu.synchronize(); print(os.getpid(), flush=True)\ntime.sleep(1)"
     process = subprocess.Popen(

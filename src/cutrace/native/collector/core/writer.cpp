@@ -67,7 +67,12 @@ bool Writer::open(std::string& error) {
   BlockFile& file = capture_.file();
   const std::uint64_t instance = random_instance();
   const auto pid = static_cast<std::uint32_t>(getpid());
-  if (!file.create(file_path(options_, instance), options_.file_mode.value_or(kNewFile), pid, instance, error)) return false;
+  if (!file.create(file_path(options_, instance), options_.file_mode.value_or(kNewFile), pid, instance, error)) {
+    if (!options_.directory.empty() && ::access(options_.directory.c_str(), F_OK) != 0 && errno == ENOENT)
+      error = "the recording that this process belongs to has ended: its folder '" + options_.directory +
+              "' is gone; let the recorded program wait for its processes, or record this process by itself";
+    return false;
+  }
   file.set_size_limit(options_.max_size);
   if (!capture_.process(process_.str(), true)) {
     error = "cannot write the capture '" + file.path() + "' (" + std::strerror(file.last_errno()) +
