@@ -194,7 +194,9 @@ class RangeThreads:
 
 class Levels:
     MOST: int
-    def __init__(self, first: int, last: int, bits: int, exact: int) -> None: ...
+    def __init__(
+        self, first: int, last: int, bits: int, exact: int, means: bool = True
+    ) -> None: ...
     def add(
         self,
         keys: np.ndarray,
@@ -202,6 +204,7 @@ class Levels:
         factors: np.ndarray,
         times: np.ndarray,
         amounts: np.ndarray,
+        sums: tuple[Levels, np.ndarray] | None = None,
     ) -> None: ...
     def add_stretches(
         self,

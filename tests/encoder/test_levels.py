@@ -100,6 +100,31 @@ def test_highest_values_of_changes_in_order(changes: list[tuple[int, int, int]])
             assert found == most
 
 
+@given(CHANGES, st.sampled_from([0, 100]))
+def test_without_means_a_value_is_the_highest(changes: list[tuple[int, int, int]], kept: int) -> None:
+    one, other = Levels(FIRST, LAST, 3, kept, False), Levels(FIRST, LAST, 3, kept)
+    add(one, changes)
+    add(other, changes)
+    times, values, highest, exact = one.values(1)
+    expected_times, _, expected, expected_exact = other.values(1)
+    assert exact == expected_exact
+    assert times.tolist() == expected_times.tolist()
+    assert values.tolist() == highest.tolist() == expected.tolist()
+
+
+def test_sums_change_with_the_counters_of_their_keys() -> None:
+    levels, sums = Levels(FIRST, LAST, 4, 100), Levels(FIRST, LAST, 4, 100)
+    keys, times, amounts = np.array([0, 1, 2], "<u4"), np.array([1100, 1200, 1300], "<u8"), np.array([5, 6, 7], "<u8")
+    series = np.array([0, 1, NONE], np.uint32)
+    of_key = np.array([0, NONE, 0], np.uint32)
+    levels.add(keys, series, np.ones(3, np.int64), times, amounts, (sums, of_key))
+    assert levels.values(0)[1].tolist() == [5.0]
+    assert levels.values(1)[1].tolist() == [6.0]
+    assert sums.values(0)[1].tolist() == [5.0, 12.0]
+    with pytest.raises(ValueError, match="equal lengths"):
+        levels.add(keys, series, np.ones(3, np.int64), times, amounts, (sums, of_key[:2]))
+
+
 def test_keys_without_a_counter() -> None:
     levels = Levels(FIRST, LAST, 4, 100)
     keys, times, amounts = np.array([0, 1], np.uint32), np.array([1100, 1200], np.uint64), np.array([5, 6], np.uint64)

@@ -1,10 +1,13 @@
 #include "stats/levels.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -17,7 +20,8 @@ namespace nb = nanobind;
 
 namespace cutrace {
 
-Levels::Levels(std::uint64_t first, std::uint64_t last, unsigned bits, std::size_t exact) : first_(first), exact_(exact) {
+Levels::Levels(std::uint64_t first, std::uint64_t last, unsigned bits, std::size_t exact, bool means)
+    : first_(first), exact_(exact), means_(means) {
   if (last < first || bits > 20) throw std::invalid_argument("levels need last >= first and at most 2**20 parts");
   while ((last - first) >> shift_ >> bits) ++shift_;
   parts_ = static_cast<std::size_t>((last - first) >> shift_) + 1;
@@ -70,35 +74,59 @@ void Levels::values(std::uint32_t series, std::vector<std::uint64_t>& times, std
     values.push_back(begin + parts[i].weighted / width);
     highest.push_back(std::max({begin, static_cast<double>(value), static_cast<double>(parts[i].highest)}));
   }
+  if (!means_) values = highest;
 }
 
 namespace {
 
-// Calls change(counter, key, row) for each row with a counter for its key.
+// A counter for each key, or kNone.
+struct Counters {
+  Levels* levels;
+  Column<std::uint32_t> series;
+
+  void change(std::uint32_t key, std::uint64_t time, std::int64_t by) const {
+    if (series[key] != Levels::kNone) levels->change(series[key], time, by);
+  }
+};
+
+// Calls change(key, row) for each row.
 template <typename Change>
-void for_each(Column<std::uint32_t> keys, Column<std::uint32_t> series, const Change& change) {
+void for_each(Column<std::uint32_t> keys, std::size_t most, const Change& change) {
   nb::gil_scoped_release release;
   for (std::size_t row = 0; row < keys.size; ++row) {
     const std::uint32_t key = keys[row];
-    if (key >= series.size) throw std::out_of_range("no counter for a key");
-    if (series[key] != Levels::kNone) change(series[key], key, row);
+    if (key >= most) throw std::out_of_range("no counter for a key");
+    change(key, row);
   }
 }
 
+// The sums change in the same pass over the rows.
 void add(Levels& levels, Column<std::uint32_t> keys, Column<std::uint32_t> series, Column<std::uint64_t> factors,
-         Column<std::uint64_t> times, Column<std::uint64_t> amounts) {
+         Column<std::uint64_t> times, Column<std::uint64_t> amounts,
+         std::optional<std::pair<Levels*, Column<std::uint32_t>>> sums) {
   need_rows(keys.size, times, amounts);
   need_rows(series.size, factors);
-  for_each(keys, series, [&](std::uint32_t counter, std::uint32_t key, std::size_t row) {
-    levels.change(counter, times[row], static_cast<std::int64_t>(factors[key] * amounts[row]));
-  });
+  if (sums) need_rows(series.size, sums->second);
+  const Counters counters{&levels, series};
+  const auto change = [&](const auto&... changed) {
+    for_each(keys, series.size, [&](std::uint32_t key, std::size_t row) {
+      const std::uint64_t time = times[row];
+      const auto by = static_cast<std::int64_t>(factors[key] * amounts[row]);
+      (changed.change(key, time, by), ...);
+    });
+  };
+  if (sums)
+    change(counters, Counters{sums->first, sums->second});
+  else
+    change(counters);
 }
 
 void add_stretches(Levels& levels, Column<std::uint32_t> keys, Column<std::uint32_t> series, Column<std::uint64_t> begins,
                    Column<std::uint64_t> ends, Column<std::uint64_t> amounts) {
   need_rows(keys.size, begins, ends, amounts);
-  for_each(keys, series, [&](std::uint32_t counter, std::uint32_t, std::size_t row) {
-    levels.stretch(counter, begins[row], ends[row], static_cast<std::int64_t>(amounts[row]));
+  for_each(keys, series.size, [&](std::uint32_t key, std::size_t row) {
+    if (series[key] == Levels::kNone) return;
+    levels.stretch(series[key], begins[row], ends[row], static_cast<std::int64_t>(amounts[row]));
   });
 }
 
@@ -151,16 +179,19 @@ class MemoryTotals {
 
 void bind_levels(nb::module_& m) {
   nb::class_<Levels>(m, "Levels", "Counters from their changes, in bounded memory.")
-      .def(nb::init<std::uint64_t, std::uint64_t, unsigned, std::size_t>(), nb::arg("first"), nb::arg("last"),
-           nb::arg("bits"), nb::arg("exact"),
-           "Counters for the time from ``first`` to ``last``, in at most 2**bits parts after more than ``exact`` changes.")
+      .def(nb::init<std::uint64_t, std::uint64_t, unsigned, std::size_t, bool>(), nb::arg("first"), nb::arg("last"),
+           nb::arg("bits"), nb::arg("exact"), nb::arg("means") = true,
+           "Counters for the time from ``first`` to ``last``, in at most 2**bits parts after more than ``exact`` changes. The value\n"
+           "of a part is its mean, or without ``means`` its highest value.")
       .def_ro_static("MOST", &Levels::kMostSeries, "The largest number of counters.")
       .def("add", &add, nb::arg("keys"), nb::arg("series"), nb::arg("factors"), nb::arg("times"), nb::arg("amounts"),
-           "Row i changes counter ``series[keys[i]]`` (2**32 - 1: none) by ``factors[keys[i]] * amounts[i]``.")
+           nb::arg("sums") = nb::none(),
+           "Row i changes counter ``series[keys[i]]`` (2**32 - 1: none) by ``factors[keys[i]] * amounts[i]``. With ``sums``,\n"
+           "(Levels, series), it also changes counter ``sums[1][keys[i]]`` of ``sums[0]``.")
       .def("add_stretches", &add_stretches, nb::arg("keys"), nb::arg("series"), nb::arg("begins"), nb::arg("ends"),
            nb::arg("amounts"), "Raise counter ``series[keys[i]]`` by ``amounts[i]`` from its start to its end.")
       .def("values", &values, nb::arg("series"),
-           "(times, values, highest, exact): all values if exact, otherwise means over equal parts of the time.");
+           "(times, values, highest, exact): all values if exact, otherwise one value for each of equal parts of the time.");
   nb::class_<MemoryTotals>(m, "MemoryTotals", "Allocated and released memory by group.")
       .def(nb::init<>())
       .def("add", &MemoryTotals::add, nb::arg("groups"), nb::arg("operations"), nb::arg("sizes"),

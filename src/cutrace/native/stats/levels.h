@@ -16,7 +16,8 @@ class Levels {
   static constexpr std::uint32_t kNone = UINT32_MAX;
   static constexpr std::uint32_t kMostSeries = 256;
 
-  Levels(std::uint64_t first, std::uint64_t last, unsigned bits, std::size_t exact);
+  // Without `means`, the value of a part is its highest value.
+  Levels(std::uint64_t first, std::uint64_t last, unsigned bits, std::size_t exact, bool means);
   Levels(const Levels&) = delete;
   Levels& operator=(const Levels&) = delete;
 
@@ -27,7 +28,7 @@ class Levels {
       return;
     }
     Series& counter = of(series);
-    Part& part = share(counter, time, by);
+    Part& part = means_ ? share(counter, time, by) : counter.parts[part_of(time)];
     part.by = sum(part.by, by);
     counter.value = sum(counter.value, by);
     part.highest = std::max(part.highest, counter.value);
@@ -105,6 +106,7 @@ class Levels {
 
   std::uint64_t first_;
   std::size_t exact_;
+  bool means_;
   unsigned shift_ = 0;
   std::size_t parts_ = 0;
   std::vector<Change> changes_;

@@ -57,14 +57,13 @@ class CounterSet:
         self._descriptors = descriptors
         self._process = process
         self._text = {"description": description, "counter": counter(unit, DERIVED)}
-        self._peaks = peaks
         self._until = 0
         self._numbers = np.zeros(0, np.uint32)
         # By number, the number of the counter in the trace, and the last returned value.
         self._tracks: dict[int, int] = {}
         self._last: dict[int, float] = {}
         exact = EXACT if changes <= EXACT else 0
-        self.levels = Levels(*span, BITS, exact)
+        self.levels = Levels(*span, BITS, exact, not peaks)
 
     def numbers(self, count: int) -> np.ndarray:
         """By number, the counter of :attr:`levels` (2**32 - 1 for none), for at least ``count`` numbers."""
@@ -102,19 +101,18 @@ class CounterSet:
         return self._values(number, _NEVER)
 
     def _values(self, number: int, until: int) -> tuple[np.ndarray, np.ndarray]:
-        times, means, highest, exact = self.levels.values(number)
+        times, values, _, exact = self.levels.values(number)
         window = np.array([self._until, until], np.uint64)
         if exact:
             chosen = slice(*np.searchsorted(times, window))
             if chosen.stop > chosen.start:
-                self._last[number] = means[chosen.stop - 1]
-            return times[chosen], means[chosen]
+                self._last[number] = values[chosen.stop - 1]
+            return times[chosen], values[chosen]
         # The value of a part is known when the part is over. A part in two windows belongs to the second window.
         places = np.searchsorted(times, window, "right") - 1
         begin, end = np.maximum(places, 0)
         if until == _NEVER:
             end = len(times)
-        values = highest if self._peaks else means
         values = values[begin:end]
         times = np.maximum(times[begin:end], window[0])
         if not len(values):
@@ -209,9 +207,9 @@ class MemoryCounters:
             gpus.append(gpu)
         changes = np.array(factors, np.int64), rows["time"], rows["bytes"]
         of_kinds = self._counters.numbers(len(self._held))[held]
-        self._counters.levels.add(kinds, of_kinds, *changes)
         of_gpus = np.array(gpus, np.uint32)
-        self._on_gpus.levels.add(kinds, of_gpus, *changes)
+        sums = self._on_gpus.levels, of_gpus
+        self._counters.levels.add(kinds, of_kinds, *changes, sums)
 
     def on_gpus(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """For each device, the times and values of all memory in the GPU."""
