@@ -280,24 +280,31 @@ class Lanes {
     need_rows(starts.size, groups, ends);
     if (inside) need_rows(starts.size, *inside);
     if (levels) need_rows(starts.size, *levels);
+    const Column<std::uint32_t> used = group_of.value_or(groups);
+    Entry entry{};
+    entry.stream = static_cast<std::uint16_t>(stream);
+    entry.inner_first = inner_first;
+    entry.instant = instant;
+    entry.takes_level = takes_level;
     nb::gil_scoped_release release;
+    for (std::size_t i = 0; i < used.size; ++i) {
+      if (used[i] > (1u << 24)) throw std::length_error("too many tracks");
+      if (used[i] >= added_.size()) added_.resize(std::size_t{used[i]} + 1);
+    }
     for (std::size_t row = 0; row < starts.size; ++row) {
-      const std::uint64_t begin = starts[row];
-      if (begin < from || begin >= until) continue;
+      entry.start = starts[row];
+      if (entry.start < from || entry.start >= until) continue;
+      entry.end = ends[row];
+      if (entry.end < entry.start) throw std::invalid_argument("a slice ends before it begins");
+      entry.row = static_cast<std::uint32_t>(row);
+      if (levels) entry.level = std::min((*levels)[row], kMostLevel) & kMostLevel;
+      if (inside) entry.inside = (*inside)[row] != 0;
       std::uint32_t g = groups[row];
       if (group_of) {
         if (g >= group_of->size) throw std::out_of_range("no group for " + std::to_string(g));
         g = (*group_of)[g];
       }
-      if (g >= added_.size()) {
-        if (g > (1u << 24)) throw std::length_error("too many tracks");
-        added_.resize(std::size_t{g} + 1);
-      }
-      const std::uint64_t stop = ends[row];
-      if (stop < begin) throw std::invalid_argument("a slice ends before it begins");
-      const std::uint16_t level = levels ? std::min((*levels)[row], kMostLevel) : 0;
-      added_[g].push_back({begin, stop, static_cast<std::uint32_t>(row), static_cast<std::uint16_t>(stream), level,
-                           inner_first, instant, takes_level, inside && (*inside)[row] != 0});
+      added_[g].push_back(entry);
     }
   }
 
