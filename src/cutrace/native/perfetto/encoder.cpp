@@ -19,6 +19,13 @@ namespace nb = nanobind;
 namespace cutrace {
 namespace {
 
+// The lists of an operation: those of a row are the values from its offset to the next one. `unit` is the largest size of a value.
+struct Lists {
+  Column<std::uint32_t> offsets;
+  std::size_t values, unit;
+  bool per_event;
+};
+
 // A program with the columns of one call.
 struct Bound {
   const Program* program;
@@ -26,7 +33,7 @@ struct Bound {
   std::vector<Step> steps;
   std::size_t rows = SIZE_MAX;
   std::size_t row_bound;
-  std::vector<const Op*> lists;
+  std::vector<Lists> lists;
 
   Bound(const Program* with, std::vector<AnyColumn> given, std::size_t events)
       : program(with), columns(std::move(given)), row_bound(program->row_bound() + kSlack) {
@@ -77,8 +84,9 @@ struct Bound {
     if (op.kind == OpKind::kRepeated) {
       if (columns[op.column2].blobs) throw std::invalid_argument("a list needs a column of values");
       if (entries == 0) throw std::invalid_argument("a column of offsets needs one entry more than rows");
+      if (c.type != Type::kU32) throw std::invalid_argument("offsets of lists need a uint32 column");
       --entries;
-      lists.push_back(&op);
+      lists.push_back({c.as<std::uint32_t>(), columns[op.column2].size, op.tag_size + kVarintMax, op.per_event});
     }
     if (op.kind == OpKind::kBlob) {
       const Blobs* blobs = columns[op.column2].blobs;
@@ -96,12 +104,11 @@ struct Bound {
 // The largest size of the lists of a row. Checks offsets before they are used.
 std::size_t list_bound(const Bound& bound, std::size_t event, std::size_t row) {
   std::size_t total = 0;
-  for (const Op* op : bound.lists) {
-    const AnyColumn& offsets = bound.columns[op->column];
-    const std::size_t index = op->per_event ? event : row;
-    const std::uint64_t begin = offsets[index], end = offsets[index + 1];
-    if (begin > end || end > bound.columns[op->column2].size) throw std::out_of_range("the offsets of a list are out of range");
-    total += (end - begin) * (op->tag_size + kVarintMax);
+  for (const Lists& lists : bound.lists) {
+    const std::size_t index = lists.per_event ? event : row;
+    const std::uint32_t begin = lists.offsets[index], end = lists.offsets[index + 1];
+    if (begin > end || end > lists.values) throw std::out_of_range("the offsets of a list are out of range");
+    total += (end - begin) * lists.unit;
   }
   return total;
 }
