@@ -119,6 +119,22 @@ def test_late_ranks_of_a_host_share_a_sentence(tmp_path):
     assert hosts["rank 17"] == "node002"
 
 
+@pytest.mark.parametrize("ppm", [50, -30])
+def test_a_clock_that_drifts_is_named_with_its_drift(tmp_path, ppm):
+    calls = [(100_000_000 * n, 100_000_000 * n + 50_000) for n in range(1, 300)]
+    moved = [tuple(round(time * (1 + ppm / 1e6)) for time in call) for call in calls]
+    paths = [
+        rank(tmp_path / f"rank{n}.bin", moved if n > 3 else calls, boot=f"boot {n // 2}") for n in range(6)
+    ]  # fmt: skip
+    result = collectives(paths, tmp_path / "out")
+    (sentence,) = result.sentences
+    refused, _, reason = sentence.partition(": ")
+    assert refused.startswith(f"598 calls of {REDUCE} on ranks 4 and 5 cannot be matched with those on ranks 0 to 3")
+    assert reason.startswith(f"their clock drifts by {ppm:+} us a second from the others. Keep the clocks")
+    (name,) = rows(result, 0)
+    assert (name["ranks"], name["waited_ns"]) == (4, 0)
+
+
 def test_only_consecutive_ranks_share_a_sentence_about_their_clock(tmp_path):
     calls = [(1_000_000 * n, 1_000_000 * n + 1_000) for n in range(1, 9)]
     late = [(start + 300_000, end + 300_000) for start, end in calls]

@@ -22,6 +22,8 @@ TOLERANCE_NS = 20_000
 _SHARE = 0.02
 # With fewer calls, the intervals do not identify a call.
 _FEWEST = 4
+# With fewer calls, the ends do not show a drift.
+_FEWEST_OF_DRIFT = 8
 # The largest number of intervals that are compared to find a shift.
 _COMPARED = 1 << 22
 # offset_of() compares half as many ends of one clock, and twice as many ends of the other.
@@ -152,6 +154,40 @@ def clock_errors(clocks: np.ndarray, samples: Sequence[Sample]) -> np.ndarray:
         of_parts[inside] -= np.median(of_parts[inside])
     rounded: np.ndarray = of_parts.round()
     return rounded
+
+
+def drifts(clocks: np.ndarray, sample: Sample) -> dict[int, float]:
+    """The drift (ns a ns) of the clock of each member against the clock of most members. Members without a clear drift
+    are left out."""
+    ends = sample.times[1][:, sample.together]
+    own = clocks[sample.members]
+    distinct, counts = np.unique(own, return_counts=True)
+    usual = distinct[counts.argmax()]
+    time = median(ends[own == usual], 0)
+    found = {}
+    for clock in distinct.tolist():
+        drift = _drift(time, median(ends[own == clock], 0))
+        if drift:
+            for row in np.flatnonzero(own == clock).tolist():
+                found[sample.members[row]] = drift
+    return found
+
+
+def _drift(time: np.ndarray, ends: np.ndarray) -> float:
+    """The drift of a clock from the ends of the same calls on the usual clock, ``time``, and on it; 0 if the
+    differences do not grow evenly."""
+    known = ~np.isnan(time) & ~np.isnan(ends)
+    time = time[known]
+    ahead = ends[known] - time
+    if len(time) < _FEWEST_OF_DRIFT:
+        return 0.0
+    since = time - time[0]
+    slope, level = np.polyfit(since, ahead, 1)
+    grown = abs(slope) * float(since[-1])
+    rest = np.abs(ahead - level - slope * since)
+    if grown > 2 * TOLERANCE_NS and float(rest.max()) <= TOLERANCE_NS:
+        return float(slope)
+    return 0.0
 
 
 def _components(matrix: np.ndarray) -> list[list[int]]:

@@ -21,6 +21,7 @@ from .clocks import (
     Sample,
     clock_errors,
     clock_ids,
+    drifts,
     offset_of,
     shift_of,
 )
@@ -91,8 +92,15 @@ class Job:
         job.ahead = _clock_errors(job, known or groups)
         for calls, group in zip(matched, groups, strict=True):
             refused = calls.refused | _misfits(group.sample, job.ahead)
+            drifting = {}
+            if refused:
+                drifting = drifts(job.clocks, group.sample)
             alone = len(calls.counts) == 1 < len(parts)
-            if alone and group.key.name:
+            if drifting:
+                rest = group.sample.without(drifting)
+                refused = calls.refused | set(drifting) | _misfits(rest, job.ahead)
+                job._keep_others(calls, group, refused, _of_drift(drifting))
+            elif alone and group.key.name:
                 job.refuse(calls, group.members)
             elif not refused:
                 job.groups.append(group)
@@ -148,16 +156,18 @@ class Job:
         self,
         calls: _MatchedCalls,
         group: RankGroup,
-        refused: set[int],
+        refused: Collection[int],
+        why: str = "",
     ) -> None:
-        """Refuse the members of a communicator with calls that do not match the calls of the others."""
+        """Refuse the members of a group with calls that do not match the calls of the others. ``why`` is the known
+        reason."""
         others = dict(group.members)
         for part in refused:
             others.pop(part, None)
         if len(others) < 2:
-            self.refuse(calls, group.members)
+            self.refuse(calls, group.members, why=why)
             return
-        self.refuse(calls, refused, others)
+        self.refuse(calls, refused, others, why)
         sample = group.sample.without(refused)
         self.groups.append(replace(group, members=others, sample=sample))
         self.sentences += calls.sentences(others)
@@ -167,8 +177,9 @@ class Job:
         calls: _MatchedCalls,
         parts: Collection[int],
         others: Collection[int] = (),
+        why: str = "",
     ) -> None:
-        """Add a sentence that the calls of some parts are in no group."""
+        """Add a sentence that the calls of some parts are in no group, with the known reason ``why``."""
         number = sum(calls.counts[part] for part in parts)
         who = self.title(parts)
         if any(self.parts[part].incomplete for part in parts):
@@ -178,12 +189,21 @@ class Job:
         )
         if others:
             sentence += f" with those on {self.title(others)}"
-        self.sentences.append(f"{sentence}, so nothing is said about them")
+        self.sentences.append(f"{sentence}, so nothing is said about them{why}")
 
 
 def _clock_errors(job: Job, groups: Sequence[RankGroup]) -> np.ndarray:
     samples = [group.sample for group in groups]
     return clock_errors(job.clocks, samples)
+
+
+def _of_drift(drifting: Mapping[int, float]) -> str:
+    """The end of a sentence on members with a clock that drifts."""
+    largest = max(drifting.values(), key=abs)
+    return (
+        f": their clock drifts by {largest * 1e6:+,.3g} us a second from the others. Keep the clocks of all machines "
+        "synchronised while you record, by NTP or PTP"
+    )
 
 
 def named_ranks(numbers: Sequence[int]) -> str:
