@@ -92,17 +92,8 @@ def test_launches_inside_graphs_are_left_out_and_said(
     assert "left out: 1 launch inside CUDA graphs" in profiled[0].stderr
 
 
-#: Columns of launches that the driver tells as CUPTI does.
-DESCRIBED = (
-    "name",
-    "grid_x",
-    "block_x",
-    "registers",
-    "static_shared",
-    "dynamic_shared",
-    "local_per_thread",
-    "cluster_x",
-)
+#: Columns of launches that the driver tells as CUPTI does. CUPTI tells two more registers of some kernels.
+DESCRIBED = ("name", "grid_x", "block_x", "static_shared", "dynamic_shared", "local_per_thread", "cluster_x")
 
 
 def test_one_run_counts_the_same_launches_as_two(
@@ -129,14 +120,11 @@ def test_one_run_knows_the_gpu_and_the_counted_times(
     devices = []
     for _, path in (once, profiled):
         with cutrace.load(path) as trace:
-            (device,) = trace.arrow("devices").to_pylist()
-            devices.append(device)
+            devices.append(trace.arrow("devices").to_pylist()[0])
     differing = {
         name: (devices[0][name], devices[1][name]) for name in devices[1] if devices[0][name] != devices[1][name]
     }
-    # CUPTI counts other copy engines and rounds the bandwidth differently.
-    assert differing.keys() <= {"copy_engines", "memory_bandwidth", "process", "pid", "process_name"}, differing
-    assert devices[0]["memory_bandwidth"] == pytest.approx(devices[1]["memory_bandwidth"], rel=0.01)
+    assert not differing
     times = [row for row in rows(once[1]) if row["name"] == "gpu__time_duration.sum"]
     assert all(row["duration"] == round(row["value"]) for row in times)
 

@@ -514,7 +514,7 @@ def _absence(pid: int) -> str:
             name = f"#{owner}"
         command = f"sudo -u '{name}' cutrace attach {pid}"
         return f"process {pid} belongs to another user: only that user can attach ({command})"
-    variables = _variables(pid)
+    variables = variables_of(pid)
     if environment.on_standby(variables):
         return (
             f"process {pid} can be attached to after its first CUDA or NVTX call, and it has made none yet: try again "
@@ -530,7 +530,7 @@ def _absence(pid: int) -> str:
     )
 
 
-def _variables(pid: int) -> dict[str, str]:
+def variables_of(pid: int) -> dict[str, str]:
     """The environment with which a process was started, empty if this user may not read it."""
     with suppress(OSError):
         pairs = os.fsdecode(Path(f"/proc/{pid}/environ").read_bytes()).split("\0")
@@ -561,7 +561,7 @@ def _folders() -> tuple[Path, ...]:
 def _folders_of(pid: int) -> list[Path]:
     """The folders of a process. It may have another runtime folder, and in a container other files."""
     root = Path(f"/proc/{pid}/root")
-    runtime = _variables(pid).get("XDG_RUNTIME_DIR", "").lstrip("/")
+    runtime = variables_of(pid).get("XDG_RUNTIME_DIR", "").lstrip("/")
     with suppress(OSError):  # The process belongs to another user.
         return [
             root / runtime / "cutrace",

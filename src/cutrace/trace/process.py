@@ -44,6 +44,10 @@ JOB_VARIABLES = (
     "PBS_JOBID",
     "LSB_JOBID",
 )
+#: All of these variables, which a process description keeps.
+LAUNCHER_VARIABLES = frozenset(
+    (*RANK_VARIABLES, *LOCAL_RANK_VARIABLES, *SIZE_VARIABLES.values(), *JOB_VARIABLES)
+)
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,14 @@ import numpy as np
 from ..._native import demangle
 from ...analysis.names import normalize_kernel
 from ...collect.command import signals_blocked
+from ...collect.standby import variables_of
 from ...collect.surroundings import machine_identity
 from ...errors import CutraceError
 from ...patterns import Patterns, any_matcher, several
 from ...runbin.layout import TABLES
 from ...runbin.writer import Writer
 from ...slicing import missing_name
+from ...trace.process import LAUNCHER_VARIABLES
 from .sampling import boottime
 from .work import SHAPE, Launch
 
@@ -111,11 +113,15 @@ def _description(connection: socket.socket, pid: int) -> dict[str, Any]:
     """The description of a process that asks. Its own ``pid`` differs from the one here in another namespace."""
     size = _CREDENTIALS.size
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    place = Path(f"/proc/{_CREDENTIALS.unpack(credentials)[0]}")
+    there = _CREDENTIALS.unpack(credentials)[0]
+    place = Path(f"/proc/{there}")
     command = os.fsdecode((place / "cmdline").read_bytes()).split("\0")[:-1]
+    variables = variables_of(there)
+    launcher = variables.keys() & LAUNCHER_VARIABLES
     return {
         **machine_identity(),
         "pid": pid,
+        "environment": {name: variables[name] for name in launcher},
         "executable": str((place / "exe").readlink()),
         "command": command,
         "started": boottime(),
