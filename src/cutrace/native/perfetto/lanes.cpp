@@ -211,15 +211,17 @@ class TakenEvents {
 
   void add(const TrackEvent& event, std::uint32_t track) {
     if (!event.ends_slice() && event.stream >= joins_.size) throw std::invalid_argument("each stream needs an entry");
-    const bool first_at_its_time = placed_.count == 0 || placed_.times[host_] != event.time;
+    const bool first_at_its_time = placed_.count == 0 || host_time_ != event.time;
     if (!first_at_its_time && may_join(event)) {
       join(event, track);
       return;
     }
+    if (first_at_its_time) {
+      host_ = placed_.count;
+      host_time_ = event.time;
+      guests_ = 0;
+    }
     placed_.add(event, event.ends_slice() ? end_program() : event.stream, track);
-    if (!first_at_its_time) return;
-    host_ = placed_.count - 1;
-    guests_ = 0;
   }
 
   // Ends the columns. offsets_[i] to offsets_[i + 1] are the events that joined event i.
@@ -260,7 +262,8 @@ class TakenEvents {
   std::vector<std::uint32_t> offsets_;
   Column<std::uint8_t> joins_;
   std::size_t most_joined_;
-  std::size_t host_ = 0;    // the first event at the time of the last one
+  std::size_t host_ = 0;  // the first event at the time of the last one
+  std::uint64_t host_time_ = 0;
   std::size_t guests_ = 0;  // how many events joined it
 };
 
@@ -434,9 +437,15 @@ class Lanes {
     std::make_heap(heap.begin(), heap.end(), [&](Run a, Run b) { return earlier_run(b, a); });
     while (!heap.empty()) {
       Run run = heap[0];
-      const std::size_t second = heap.size() > 2 && earlier_run(heap[2], heap[1]) ? 2 : 1;
+      // Up to this time, the events of the run are earlier than the second run.
+      std::uint64_t until = kNever;
+      if (heap.size() > 1) {
+        const std::size_t second = heap.size() > 2 && earlier_run(heap[2], heap[1]) ? 2 : 1;
+        const TrackEvent& next = events[heap[second].next];
+        until = next.time - (events[run.next].group > next.group);
+      }
       do put(events[run.next++]);
-      while (run.next != run.end && (heap.size() < 2 || earlier_run(run, heap[second])));
+      while (run.next != run.end && events[run.next].time <= until);
       if (run.next == run.end) {
         run = heap.back();
         heap.pop_back();
