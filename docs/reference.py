@@ -471,7 +471,10 @@ def statistics() -> Iterator[str]:
     yield table(_COLUMN_HEAD, common)
     for one in every:
         yield f"## {one.name}\n\n{_literals(one.doc)}\n\n"
-        used = [f"`--{OPTIONS_OF_USERS[name]}`" for name in one.options]
+        used = []
+        for name in one.options:
+            flag = OPTIONS_OF_USERS[name].replace("_", "-")
+            used.append(f"`--{flag}`")
         if used:
             yield f"Options: {', '.join(used)}.\n\n"
         yield from _column_table(one.shown_columns, common, COMMON_COLUMNS)

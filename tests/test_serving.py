@@ -273,7 +273,7 @@ def test_a_port_that_is_taken_is_said(tmp_path):
         with pytest.raises(CutraceError) as raised:
             Server(tmp_path / "a.pftrace", port=first.port)
         assert str(raised.value).startswith(f"port {first.port} of this machine is in use")
-        assert "--port" in str(raised.value)
+        assert "with `port=`" in str(raised.value)
 
 
 def test_a_port_is_free_again_at_once(tmp_path):

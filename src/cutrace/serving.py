@@ -298,8 +298,8 @@ def _taken(port: int, error: OSError) -> CutraceError:
     if error.errno == errno.EADDRINUSE:
         return CutraceError(
             f"port {port} of this machine is in use, by another `cutrace open` or a trace_processor: end that, or "
-            "choose another port with --port"
+            "choose another port with `port=`"
         )
     return CutraceError(
-        f"cannot listen on port {port} of this machine: {error.strerror}. Choose another with --port."
+        f"cannot listen on port {port} of this machine: {error.strerror}. Choose another with `port=`."
     )

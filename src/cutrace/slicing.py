@@ -168,7 +168,7 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
         )
     elif c.index != "all" or c.ranges == "own":
         raise CutraceError(
-            "an index and --ranges own are about NVTX ranges: name the range with --nvtx"
+            "an index and `ranges='own'` are about NVTX ranges: name the range with `nvtx=`"
         )
     if c.gpu:
         selection = replace(selection, devices=_devices(trace, c.gpu))

@@ -360,8 +360,8 @@ def test_steps_that_never_ended_or_are_there_in_part_are_no_steps(tmp_path):
 @pytest.mark.parametrize("of", ["step_sum", "step_trace", "step_energy_sum"])
 def test_a_report_of_steps_needs_their_name(of, tmp_path):
     path = training_steps(tmp_path / "a.bin", steps=3)
-    assert refused(path, "", of).startswith(f"{of} needs --name, ")
-    assert "gpu_sum does not use --name" in refused(path, "step *", "gpu_sum")
+    assert refused(path, "", of).startswith(f"{of} needs `name=`, ")
+    assert "gpu_sum does not use `name=`" in refused(path, "step *", "gpu_sum")
 
 
 # Energy

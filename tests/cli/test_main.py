@@ -16,7 +16,10 @@ import numpy as np
 import pytest
 
 from captures import Capture
+from cutrace.api import stats
 from cutrace.cli import MOVED, VERBS, cli, main
+from cutrace.cli.options import as_options
+from cutrace.errors import CutraceError
 from cutrace.runbin import Writer
 from support import cutrace, on_a_terminal, rows, small_capture
 
@@ -541,3 +544,13 @@ def test_names_in_errors_do_not_control_a_terminal(tmp_path, arguments):
     assert "\ufffd[31mred\ufffdrow\ufffd\ufffd" in shown
     assert "\x1b" not in shown
     assert shown.count("\n") == 1
+
+
+def test_a_sentence_names_the_argument_in_python_and_the_option_on_the_command_line(tmp_path):
+    path = small_capture(tmp_path / "run.bin")
+    with pytest.raises(CutraceError) as raised:
+        stats(path, "gpu_sum", kernel_wait="1us")
+    assert "gpu_sum does not use `kernel_wait=`: leave it out" in str(raised.value)
+    done = cutrace("stats", path, "--report", "gpu_sum", "--kernel-wait", "1us")
+    assert "gpu_sum does not use --kernel-wait: leave it out" in done.stderr
+    assert as_options("give `name='step *'` or `capture=True`") == "give --name 'step *' or --capture"

@@ -113,7 +113,10 @@ def test_an_output_without_an_ending_is_a_capture(tmp_path, name):
     [
         ("run.pftrac", "cannot tell the format of run.pftrac: did you mean .pftrace or"),
         ("run.foo", "cannot tell the format of run.foo: let its name end with one of .pftrace"),
-        ("run.csv", "there is no table 'run': name the file after a table, such as kernels.csv, or give the table to"),
+        (
+            "run.csv",
+            "there is no table 'run': name the file after a table, such as kernels.csv, or convert",
+        ),
     ],
 )
 def test_an_ending_of_no_format_is_refused_before_the_command_runs(tmp_path, name, sentence):

@@ -180,5 +180,5 @@ def test_an_unknown_argument_is_a_sentence():
 
 
 def test_metrics_and_program_counters_are_not_sampled_together():
-    with pytest.raises(CutraceError, match="give --sample once"):
+    with pytest.raises(CutraceError, match="give `sample=` once"):
         Options.of(sample=("metrics", "pc"))

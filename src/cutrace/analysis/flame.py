@@ -89,7 +89,7 @@ def flame_with_coverage(
         raise CutraceError(f"there is no flame graph by {by!r}: choose range or stack")
     if trace.python_stacks is None:
         raise CutraceError(
-            "no call of the trace has a Python stack: record it with --stacks launch,sync or others"
+            "no call of the trace has a Python stack: record it with `stacks='launch,sync'` or others"
         )
     return frames(STACK_PATHS.of(trace, options)), None
 

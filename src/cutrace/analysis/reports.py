@@ -22,7 +22,7 @@ from .tables import Table
 OPTIONS_OF_USERS = {
     "names": "names",
     "short_ns": "short",
-    "consecutive_ns": "kernel-wait",
+    "consecutive_ns": "kernel_wait",
     "ranges": "ranges",
     "name": "name",
 }
@@ -83,7 +83,7 @@ def check_options(names: Sequence[str], options: StatsOptions) -> None:
         used.update(report(name).options)
         if "name" in used and not options.name:
             raise CutraceError(
-                f"{name} needs --name, the name of the ranges that are steps, such as --name 'step *': "
+                f"{name} needs `name=`, the name of the ranges that are steps, such as `name='step *'`: "
                 "`cutrace stats --report nvtx_sum` lists the ranges"
             )
     for field, option in OPTIONS_OF_USERS.items():
@@ -91,6 +91,6 @@ def check_options(names: Sequence[str], options: StatsOptions) -> None:
         if not is_default and field not in used:
             users = [one.name for one in statistics().values() if field in one.options]
             raise CutraceError(
-                f"{', '.join(names)} does not use --{option}: "
+                f"{', '.join(names)} does not use `{option}=`: "
                 f"leave it out, or ask for one of {', '.join(users)}"
             )

@@ -71,7 +71,7 @@ class Table:
         :class:`cutrace.CutraceError` for a listing, which is in the order of time."""
         if self.listing:
             raise CutraceError(
-                f"{self.name} has a row for each event, in the order of time: leave out --sort"
+                f"{self.name} has a row for each event, in the order of time: leave out `sort=`"
             )
         place = self.place(column)
         if place is None:

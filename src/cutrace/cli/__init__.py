@@ -20,7 +20,7 @@ from ..errors import CutraceError
 from ..outputs import no_room
 from ..plugins import Verb
 from ..units import printable
-from .options import Group, shown
+from .options import Group, as_options, shown
 
 #: The verbs of the core, each with its line in --help. A verb is the function with its name, in the module with its
 #: name.
@@ -165,7 +165,7 @@ def status_of(
         head = click.style("cutrace:", fg="red")
         with suppress(OSError):  # stderr is full or closed
             # A name in a capture can have any characters.
-            sentence = printable(shown(str(message)))
+            sentence = printable(shown(as_options(str(message))))
             click.echo(f"{head} {sentence}", err=True, color=color)
         return 2
 

@@ -170,7 +170,7 @@ def _print(
         *_early(summary),
     ]
     mark = click.style("!", fg="yellow")
-    put(f"{mark} {printable(sentence)}\n" for sentence in sentences)
+    put(f"{mark} {printable(options.as_options(sentence))}\n" for sentence in sentences)
     if not sentences:
         put(["Nothing is known to be missing.\n"])
     for file in trace.imports:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -69,6 +70,23 @@ class _Source(_Named):
 def shown(text: str) -> str:
     """A string for people: the temporary copy of stdin is called stdin."""
     return re.sub(r"(?<!\S)\S*[/\\]cutrace\.\w+[/\\]stdin\b", "stdin", text)
+
+
+#: An argument of Python in a sentence: `sort=`, `clock='keep'`.
+_ARGUMENT = re.compile(r"`(\w+)=([^`]*)`")
+
+
+def as_options(sentence: str) -> str:
+    """A sentence with options of the command line in place of arguments of Python."""
+
+    def option(found: re.Match[str]) -> str:
+        name = found[1].replace("_", "-")
+        value = found[2].strip("'")
+        if value in ("", "True"):
+            return f"--{name}"
+        return f"--{name} {shlex.quote(value)}"
+
+    return _ARGUMENT.sub(option, sentence)
 
 
 class _UrlOrSource(_Source):

@@ -17,7 +17,7 @@ import click
 from ..errors import CutraceError
 from ..outputs import scratch, size_of, write_pieces
 from ..units import format_size, printable
-from .options import ROWS
+from .options import ROWS, as_options
 
 if TYPE_CHECKING:
     from ..analysis.tables import Cell, Table
@@ -34,7 +34,7 @@ def say(*sentences: str) -> None:
     for sentence in sentences:
         # A full or closed stderr does not change the status of a verb.
         with suppress(OSError):
-            click.echo(f"cutrace: {printable(sentence)}", err=True)
+            click.echo(f"cutrace: {printable(as_options(sentence))}", err=True)
 
 
 def say_written(output: Path, more: str = "") -> None:

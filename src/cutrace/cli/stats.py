@@ -94,7 +94,7 @@ def stats(
         check_output(output, sources)
     with opened(sources, clock=clock) as trace:
         results = api.stats(trace, reports or None, **how)
-        sentences = list(trace.quality.sentences())
+        sentences = list(map(options.as_options, trace.quality.sentences()))
         head: list[str] = []
         if form == "table" and not reports:
             head = headline(results, sentences, terminal_width())

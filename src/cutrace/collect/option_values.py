@@ -268,7 +268,7 @@ def sample(given: str | Sequence[str]) -> str | None:
     listed = [given] if isinstance(given, str) else given
     if len(listed) > 1:
         raise CutraceError(
-            "CUPTI cannot sample metrics and program counters together: give --sample once"
+            "CUPTI cannot sample metrics and program counters together: give `sample=` once"
         )
     if not listed:
         return None

@@ -436,7 +436,7 @@ class Options:
             )
         if self.dump_when and not self.keeps_newest:
             raise CutraceError(
-                'only a recording of the newest rows is dumped: say how much it keeps, such as --last 30s (last="30s")'
+                "only a recording of the newest rows is dumped: say how much it keeps, such as `last='30s'`"
             )
         for condition in self.dump_when:
             subject = re.split("[: \t>]", condition)[0]

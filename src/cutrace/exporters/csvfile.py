@@ -132,7 +132,7 @@ def table_of(path: Path, name: str | None) -> TableLayout:
     if name not in TABLES:
         raise CutraceError(
             f"a CSV file holds one table, and there is no table {name!r}: name the file after a table, such as "
-            f"kernels.csv, or give the table to `cutrace convert` with --table: {', '.join(TABLES)}"
+            f"kernels.csv, or convert the capture with `table=`: {', '.join(TABLES)}"
         )
     return TABLES[name]
 

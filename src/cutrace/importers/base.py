@@ -32,8 +32,8 @@ HEAD = 1 << 16
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 #: The note of a file that cutrace wrote without its capture.
 WITHOUT_CAPTURE = (
-    "cutrace wrote this file without its capture (with --no-capture, or as JSON without --capture), so only the events "
-    "that other programs show were imported. Convert the capture again, with --capture, to get all rows."
+    "cutrace wrote this file without its capture, so only the events that other programs show were imported. Convert "
+    "the capture again, with `capture=True`, to get all rows."
 )
 #: The reason for events that a damaged file hides.
 DAMAGED_FILE = "the file is damaged"

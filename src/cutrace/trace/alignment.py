@@ -28,8 +28,8 @@ _FARTHEST = 1 << 62
 
 
 #: Notes on files whose clock cannot be related to the first file's: on moved times, and on kept times.
-MOVED = "a file without clock snapshots was moved in time to start with the first file: --clock keep keeps its times"
-KEPT = "a file has the times of its own clock, not of the first file's: --clock align aligns it"
+MOVED = "a file without clock snapshots was moved in time to start with the first file: `clock='keep'` keeps its times"
+KEPT = "a file has the times of its own clock, not of the first file's: `clock='align'` aligns it"
 
 
 @dataclass(frozen=True)

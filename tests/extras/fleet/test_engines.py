@@ -199,7 +199,7 @@ def test_a_cluster_without_workers_is_explained_in_time(tmp_path):
 
 def test_a_dead_scheduler_is_explained_in_time(tmp_path):
     with pytest.raises(cutrace.CutraceError, match=r"cannot reach the Dask scheduler tcp://127.0.0.1:1 within 0.5 s: .*"
-                       "Start it with `dask scheduler`, or leave --scheduler out"):  # fmt: skip
+                       "Start it with `dask scheduler`, or leave `scheduler=` out"):  # fmt: skip
         cutrace.batch("kernels", CAPTURES, tmp_path / "out", mode="dask", scheduler="tcp://127.0.0.1:1", wait="500ms")
     assert states(tmp_path / "out") == ["unread"] * len(CAPTURES)
 
@@ -328,7 +328,7 @@ def test_results_that_die_with_their_worker_are_not_waited_for(tmp_path, monkeyp
     ("how", "sentence"),
     [
         ({"mode": "dask"}, "executor is used instead of a mode: leave out one of the two"),
-        ({"workers": 2}, "--workers has no effect, because the executor has its own"),
+        ({"workers": 2}, "`workers=` has no effect, because the executor has its own"),
     ],
 )
 def test_an_executor_leaves_nothing_to_choose(tmp_path, how, sentence):

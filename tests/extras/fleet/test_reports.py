@@ -143,7 +143,7 @@ def test_small_shares_have_digits(tmp_path):
 
 def test_a_pace_needs_a_name_that_is_there(tmp_path):
     path = steps(tmp_path / "a.bin", 0)
-    with pytest.raises(cutrace.CutraceError, match=r"pace needs --name.*nvtx_sum"):
+    with pytest.raises(cutrace.CutraceError, match=r"pace needs `name=`.*nvtx_sum"):
         batch(tmp_path, "pace", [path])
     with pytest.raises(cutrace.CutraceError, match="nothing is named 'axpy'"):
         batch(tmp_path, "pace", [path], name="axpy")

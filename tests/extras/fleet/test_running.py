@@ -89,16 +89,24 @@ def test_dask_writes_the_same_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("report", "how", "sentence"),
     [
-        ("kernels", {"name": "saxpy"}, "kernels does not use --name: leave it out, or ask for pace"),
-        ("pace", {"name": "k", "baseline": CAPTURES[:1]}, "pace does not use --baseline: leave it out, or ask for reg"),
-        ("regressions", {"name": "k", "baseline": CAPTURES[:1]}, "regressions does not use --name"),
-        ("regressions", {}, "regressions needs --baseline"),
+        ("kernels", {"name": "saxpy"}, "kernels does not use `name=`: leave it out, or ask for pace"),
+        (
+            "pace",
+            {"name": "k", "baseline": CAPTURES[:1]},
+            "pace does not use `baseline=`: leave it out, or",
+        ),
+        ("regressions", {"name": "k", "baseline": CAPTURES[:1]}, "regressions does not use `name=`"),
+        ("regressions", {}, "regressions needs `baseline=`"),
         (
             "kernels",
             {"scheduler": "tcp://head:1"},
-            "--scheduler has no effect without --mode dask",
+            "`scheduler=` has no effect without `mode='dask'`",
         ),
-        ("kernels", {"mode": "sequential", "workers": 2}, "--workers has no effect, because --mode sequential has one"),
+        (
+            "kernels",
+            {"mode": "sequential", "workers": 2},
+            "`workers=` has no effect, because `mode='sequential'` has",
+        ),
         ("kernels", {"mode": "dask", "scheduler": "tcp://head:1", "workers": 2}, "the scheduler has its own"),
     ],
 )
@@ -395,7 +403,7 @@ def test_one_manifest_lists_the_files_of_all_reports(tmp_path):
 
 def test_files_that_are_all_in_the_baseline_are_explained(tmp_path):
     paths = ranks(tmp_path, 2)
-    with pytest.raises(cutrace.CutraceError, match="all files are in --baseline: name others"):
+    with pytest.raises(cutrace.CutraceError, match="all files are in `baseline=`: name others"):
         cutrace.batch("all", paths, tmp_path / "out", mode="sequential", baseline=paths)
 
 

@@ -70,7 +70,7 @@ def test_ranks_of_one_job_are_no_runs(tmp_path):
 def test_regressions_need_two_sets(tmp_path):
     paths = runs(tmp_path / "runs", [10_000] * 2)
     with pytest.raises(
-        cutrace.CutraceError, match=r"regressions needs --baseline: for example --baseline old/rank0\.bin"
+        cutrace.CutraceError, match=r"regressions needs `baseline=`: for example `baseline='old/rank0\.bin'`"
     ):
         cutrace.batch("regressions", paths, tmp_path / "out", mode="sequential")
     with pytest.raises(cutrace.CutraceError, match="no file that could be read"):

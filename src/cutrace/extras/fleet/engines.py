@@ -90,7 +90,7 @@ class Engine:
             )
         if self.scheduler is not None and self.mode != "dask":
             raise CutraceError(
-                "--scheduler has no effect without --mode dask: add it, or leave out --scheduler"
+                "`scheduler=` has no effect without `mode='dask'`: add it, or leave out `scheduler=`"
             )
         if self.workers is None:
             return
@@ -101,12 +101,12 @@ class Engine:
         if self.executor is not None:
             place = "the executor has its own"
         elif self.mode == "sequential":
-            place = "--mode sequential has one"
+            place = "`mode='sequential'` has one"
         elif self.scheduler is not None:
             place = "the scheduler has its own"
         else:
             return
-        raise CutraceError(f"--workers has no effect, because {place}: leave it out")
+        raise CutraceError(f"`workers=` has no effect, because {place}: leave it out")
 
     def mapped(self, tasks: Sequence[Task]) -> Iterator[_Done]:
         """Map the tasks, and yield each when it is finished. Raises :class:`CutraceError` when no worker is left."""
@@ -179,7 +179,7 @@ class Engine:
             # MemoryError: another server than Dask's seems to announce messages of petabytes.
             raise CutraceError(
                 f"cannot reach the Dask scheduler {scheduler} within {self.wait:g} s: {error}. "
-                "Start it with `dask scheduler`, or leave --scheduler out for workers on this machine"
+                "Start it with `dask scheduler`, or leave `scheduler=` out for workers on this machine"
             ) from None
         return stack.enter_context(client)
 
@@ -331,7 +331,7 @@ class _Pool:
             if monotonic() > end:
                 raise CutraceError(
                     f"no worker of {self._place} took work within {self._patience:g} s: start workers, or wait longer "
-                    "with --wait"
+                    "with `wait=`"
                 )
             sleep(pause)
             pause = min(2 * pause, _LOOK)

@@ -44,11 +44,11 @@ _REPORTS = (
 #: The name for all reports with complete inputs.
 ALL = "all"
 
-_DIED = "each worker that read it died: give it more memory, or use --mode sequential to see why"
+_DIED = "each worker that read it died: give it more memory, or use `mode='sequential'` to see why"
 _UNREAD = "the batch ended before it was read: run it again"
 _EXAMPLES = {
-    "name": "--name 'step *' (`cutrace stats --report nvtx_sum FILE` lists the ranges)",
-    "baseline": "--baseline old/rank0.bin",
+    "name": "`name='step *'` (`cutrace stats --report nvtx_sum FILE` lists the ranges)",
+    "baseline": "`baseline='old/rank0.bin'`",
 }
 
 
@@ -298,7 +298,7 @@ def _check_usable(parts: Sequence[Part], files: Sequence[FileOutcome]) -> None:
         return
     if not files:
         raise CutraceError(
-            "all files are in --baseline: name others to compare with them"
+            "all files are in `baseline=`: name others to compare with them"
         )
     source = files[0].source
     notes = "; ".join(files[0].notes)
@@ -317,12 +317,12 @@ def _check_options(
         needed = option in report.needs
         if needed and not value:
             raise CutraceError(
-                f"{report.name} needs --{option}: for example {_EXAMPLES[option]}"
+                f"{report.name} needs `{option}=`: for example {_EXAMPLES[option]}"
             )
         if value and not needed:
             users = ", ".join(r.name for r in known.values() if option in r.needs)
             raise CutraceError(
-                f"{report.name} does not use --{option}: leave it out, or ask for {users}"
+                f"{report.name} does not use `{option}=`: leave it out, or ask for {users}"
             )
 
 
