@@ -11,6 +11,7 @@ from typing import Any
 
 import cutrace
 from captures import ORIGIN, Capture
+from support import cutrace as run
 from support.fakedriver import FakeDriver
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
@@ -31,11 +32,10 @@ class Runs:
         self.environment = driver.environment() | variables
 
     def __call__(self, *options: str, program: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "cutrace", "profile", *self._always, *options]
-        return subprocess.run(
-            [*command, "--", sys.executable, "-c", program or self._program], cwd=self.folder,
-            env=self.environment | variables, capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+        command = [sys.executable, "-c", program or self._program]
+        return run(
+            "profile", *self._always, *options, "--", *command, cwd=self.folder, env=self.environment | variables
+        )
 
     def rows(self, table: str = "kernel_metrics") -> list[dict[str, Any]]:
         with cutrace.load(self.folder / "run.bin") as trace:

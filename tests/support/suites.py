@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import os
+import tempfile
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from cutrace.reports.jsonfile import read_report
 from cutrace.reports.model import Case, SessionReport
 
 from .fakedriver import FakeDriver
-from .pytest_server import PytestServer
+from .program_server import server_for
 
 _MODULES = {
     "asyncio": "pytest_asyncio",
@@ -127,19 +127,14 @@ class Suite:
         arguments = ["-p", "no:cacheprovider", "-W", "ignore", *loaded, *options]
         if any(option.startswith("--cutrace") for option in options):
             arguments.append(f"--cutrace-report=json:{report}")
-        server = _server(environment.get("LD_LIBRARY_PATH", ""), environment.get("PYTHONPATH", ""))
-        status, output = server.run(arguments, self.folder, environment, while_running)
+        server = server_for(environment.get("LD_LIBRARY_PATH", ""), environment.get("PYTHONPATH", ""))
+        with tempfile.TemporaryFile() as file:
+            status = server.run(["pytest", *arguments], self.folder, environment, file, file, while_running)
+            file.seek(0)
+            output = file.read().decode(errors="replace")
         return Outcome(status, output, read_report(report) if report.is_file() else None)
 
     def golden(self, folder: str = "golden") -> dict[str, str]:
         """The golden files, or the candidates, by path."""
         root = self.folder / folder
         return {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob("*.toml"))}
-
-
-@functools.cache
-def _server(libraries: str, modules: str) -> PytestServer:
-    """The server for these search paths. Python and the loader read the paths when a process starts."""
-    search = {"LD_LIBRARY_PATH": libraries, "PYTHONPATH": modules, "PYTHONDONTWRITEBYTECODE": "1"}
-    # NumPy must start no threads, because a fork would lack them.
-    return PytestServer({**os.environ, **search, "OPENBLAS_NUM_THREADS": "1"})
