@@ -120,12 +120,24 @@ def test_the_status_of_the_command_is_kept_with_its_values(runs: Runs) -> None:
     assert len(counted(runs)) == 1
 
 
+def test_a_command_that_fails_before_its_first_launch_is_said(runs: Runs) -> None:
+    done = runs(program="import sys; sys.exit(3)")
+    assert done.returncode == 3
+    assert "nothing was profiled: the command ended with 3" in done.stderr
+
+
 def test_kernels_of_graphs_are_said_to_be_left_out(runs: Runs) -> None:
     program = PROGRAM + "import ctypes\nctypes.CDLL('libcuda.so.1').cuGraphLaunch(None, None)\n"
     done = runs("--metrics", INSTRUCTIONS, "--kernel", "gemm", program=program)
     assert done.returncode == 0, done.stderr
     assert "left out: kernels of CUDA graphs" in done.stderr
     assert len(counted(runs)) == 5
+    with cutrace.load(runs.folder / "run.bin") as trace:
+        assert any("left out: kernels of CUDA graphs" in sentence for sentence in trace.quality.sentences())
+    done = runs("--kernel", "in_the_graph", "-o", "other.bin", program=program)
+    assert done.returncode == 2
+    assert "left out: kernels of CUDA graphs" in done.stderr
+    assert "the command has no kernel in_the_graph" in done.stderr
 
 
 def test_processes_choose_separately(runs: Runs) -> None:

@@ -30,6 +30,7 @@ from ...runbin.layout import TABLES
 from ...runbin.writer import Writer
 from ...slicing import missing_name
 from ...trace.process import LAUNCHER_VARIABLES
+from .cupti import advised
 from .sampling import boottime
 from .work import SHAPE, Launch
 
@@ -83,7 +84,8 @@ class KernelChoice:
                 connection, _ = listening.accept()
             except OSError:  # the command has ended
                 return
-            with connection, suppress(OSError):  # the process may have ended
+            # The process may have ended, or another program may have connected.
+            with connection, suppress(OSError, ValueError):
                 question = connection.recv(_MOST_OF_A_QUESTION)
                 pid, _, name = question.partition(b"\0")
                 if int(pid) not in self.processes:
@@ -91,11 +93,16 @@ class KernelChoice:
                 counted = self._is_counted(name.decode("utf-8", "surrogateescape"))
                 connection.send(b"1" if counted else b"0")
 
+    @property
+    def chosen(self) -> bool:
+        """Whether a kernel was chosen."""
+        return any(self.kernels.values())
+
     def refuse(self, skipped: str) -> NoReturn:
         """Raise :class:`CutraceError`, because no launch was counted."""
         if not self.kernels:
             raise CutraceError("nothing was profiled: the command launched no kernel")
-        if any(self.kernels.values()):
+        if self.chosen:
             raise CutraceError(
                 f"nothing is left to profile after the first {skipped}. Change --kernel, --skip or --count."
             )
@@ -115,18 +122,21 @@ def _description(connection: socket.socket, pid: int) -> dict[str, Any]:
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     there = _CREDENTIALS.unpack(credentials)[0]
     place = Path(f"/proc/{there}")
-    command = os.fsdecode((place / "cmdline").read_bytes()).split("\0")[:-1]
+    command: list[str] = []
+    executable = ""
+    with suppress(OSError):  # a process of another user
+        command = os.fsdecode((place / "cmdline").read_bytes()).split("\0")[:-1]
+        executable = str((place / "exe").readlink())
     variables = variables_of(there)
     launcher = variables.keys() & LAUNCHER_VARIABLES
     return {
         **machine_identity(),
         "pid": pid,
         "environment": {name: variables[name] for name in launcher},
-        "executable": str((place / "exe").readlink()),
+        "executable": executable,
         "command": command,
         "started": boottime(),
         "kinds": ["kernels"],
-        "notes": [NOTE],
         COUNTED_ONLY: True,
     }
 
@@ -137,8 +147,8 @@ def with_time(names: Sequence[str]) -> list[str]:
 
 
 class ProcessValues:
-    """The counted ``launches`` of a process, with their ``values`` and states of the ``caches``. ``errors`` are
-    messages of the library, and ``graphs`` is whether the process launched CUDA graphs."""
+    """The counted ``launches`` of a process, with their ``values`` and states of the ``caches``. ``notes`` are
+    sentences on launches that were not counted."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -146,8 +156,7 @@ class ProcessValues:
         self.launches: list[Launch] = []
         self.values: list[tuple[float, ...]] = []
         self.caches: list[int] = []
-        self.errors: list[str] = []
-        self.graphs = False
+        self.notes: list[str] = []
         self._configurations: list[dict[str, Any]] = []
         self._devices: list[dict[str, str]] = []
 
@@ -158,9 +167,9 @@ class ProcessValues:
         for line in text.splitlines():
             kind, *fields = line.split("\t")
             if kind == "error":
-                self.errors.append(fields[-1])
+                self.notes.append(advised(fields[-1]))
             elif kind == "graphs":
-                self.graphs = True
+                self.notes.append(IN_GRAPHS)
             elif kind == "device":
                 self._devices.append(_facts(fields))
             else:

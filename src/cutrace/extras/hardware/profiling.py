@@ -36,7 +36,7 @@ from ...runbin.writer import Writer
 from ...trace import Trace
 from ...units import count_of
 from . import instructions, work
-from .chosen import IN_GRAPHS, KernelChoice, ProcessValues, with_time
+from .chosen import NOTE, KernelChoice, ProcessValues, with_time
 from .cupti import Cupti, advised
 from .host import Chip, Config, first_chip
 from .sets import chosen
@@ -216,7 +216,9 @@ def profile(
     done = Profile(config.names, config.units, caches)
     twice = timeline or lines or nvtx or ranges is not None or recorded is not None
     if not twice:
-        say(f"counting {count_of(len(config.names), 'metric')} of launches")
+        metrics = count_of(len(config.names), "metric")
+        passes = count_of(config.passes, "pass")
+        say(f"counting {metrics} of the chosen launches in {passes} each")
         _count_chosen(command, output, kernel, skip, count, done, say)
         return done
     with scratch() as folder:
@@ -292,12 +294,16 @@ def _count_chosen(
             process.read(done.names)
     took = time.monotonic() - began
     for process in processes:
-        done.notes += map(advised, process.errors)
-        if process.graphs:
-            done.notes.append(IN_GRAPHS)
+        done.notes += process.notes
     working = [process for process in processes if process.launches]
     if not working:
-        if not done.notes and not done.status:
+        if done.status:
+            done.notes.append(
+                f"nothing was profiled: the command ended with {done.status}"
+            )
+        elif not (choice.chosen and done.notes):
+            for note in done.notes:
+                say(note)
             choice.refuse(count_of(skip, "launch"))
         return
     _write_chosen(working, choice, done, output)
@@ -313,7 +319,9 @@ def _write_chosen(
     """Write a capture of the counted launches, and add their values to the profile."""
     with replacing(output) as temporary, temporary.open("wb") as file:
         for index, process in enumerate(processes):
-            with Writer(output, file=file, **choice.processes[process.pid]) as to:
+            info = choice.processes[process.pid]
+            notes = list(dict.fromkeys([NOTE, *process.notes]))
+            with Writer(output, file=file, **info, notes=notes) as to:
                 process.write(to)
                 launches = zip(
                     process.launches, process.values, process.caches, strict=True
