@@ -110,7 +110,7 @@ def _counts(index: Index, rows: np.ndarray, metric: str) -> np.ndarray:
     elif metric == "graph_launches":
         function = rows["function"]
         mask &= functions.launches_graph[function]
-        mask &= functions.status[function] == 0
+        mask &= index.function_status[function] == 0
     elif metric == "pageable_copies":
         mask &= pageable(rows)
     elif metric == "default_stream_work":

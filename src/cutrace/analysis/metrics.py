@@ -15,7 +15,7 @@ from ..trace.codes import UNKNOWN
 from ..trace.intervals import Intervals
 from ..trace.origins import NODE_FIELDS, Origins
 from ..trace.quality import GPU_WORK, counted_loss, unfinished
-from ..trace.rows import counted, distinct, first_places, numbered
+from ..trace.rows import changes, counted, distinct, numbered
 from ..trace.selection import united
 from ..units import count_of
 from .definitions import COPY_KINDS, METRICS, Metrics, Value
@@ -238,7 +238,7 @@ def _launches(
     kernels = work["kernels"].rows
     function = work.calls.rows["function"]
     launches_graph = index.functions.launches_graph[function]
-    succeeded = index.functions.status[function] == 0
+    succeeded = index.function_status[function] == 0
     graphs = int((launches_graph & succeeded).sum())
     # Where graphs are traced as a whole, their rows replace launching calls that were not recorded.
     graphs += int((work["graph_launches"].call < 0).sum())
@@ -356,6 +356,10 @@ def _memory(index: Index, allocations: WorkRows) -> dict[str, Value]:
     }
 
 
+#: The bits of a stream's number.
+_STREAM = (1 << 32) - 1
+
+
 def _streams(index: Index, work: WorkSelection) -> dict[str, Value]:
     """The number of streams on which GPU work ran, and the work on default streams if all of them are known."""
     streams = set[int]()
@@ -365,9 +369,10 @@ def _streams(index: Index, work: WorkSelection) -> dict[str, Value]:
         # A test suite has thousands of windows. Most of them have rows in one or two tables only.
         if not len(rows):
             continue
-        keys = contexts_of(rows) << 32 | rows["stream"]
-        streams.update(distinct(keys).tolist())
-        on_default += int(on_default_stream(index, rows).sum())
+        for key, count in counted(contexts_of(rows) << 32 | rows["stream"]).items():
+            streams.add(key)
+            if index.default_streams.get(key >> 32) == key & _STREAM:
+                on_default += count
     values: dict[str, Value] = {"streams_used": len(streams)}
     if all(key >> 32 in index.default_streams for key in streams):
         values["default_stream_work"] = on_default
@@ -392,17 +397,15 @@ def on_default_stream(index: Index, rows: np.ndarray) -> np.ndarray:
 
 
 def _times(index: Index, work: WorkSelection) -> dict[str, Value]:
-    kernels = work["kernels"].with_times
-    copies = work["memcpys"].with_times
-    parts = [np.zeros((2, 0), np.uint64)]
-    for table in GPU_WORK:
-        rows = work[table].with_times
-        if len(rows):
-            parts.append(_intervals(rows))
-    spans = np.concatenate(parts, axis=1)
+    timed = {table: work[table].with_times for table in GPU_WORK}
+    copies = timed["memcpys"]
+    parts = [_intervals(rows) for rows in timed.values() if len(rows)]
+    spans = np.zeros((2, 0), np.uint64)
+    if parts:
+        spans = np.concatenate(parts, axis=1)
     busy = union(spans)
     values: dict[str, Value] = {
-        "kernel_time_ns": _total_time(kernels),
+        "kernel_time_ns": _total_time(timed["kernels"]),
         "busy_ns": busy,
         "api_time_ns": _api_time(work.calls.rows),
     }
@@ -433,6 +436,8 @@ def _median(values: np.ndarray) -> int:
 
 def _total_time(rows: np.ndarray) -> int:
     """The sum of the times (ns) of rows."""
+    if not len(rows):
+        return 0
     return int((rows["end"] - rows["start"]).sum())
 
 
@@ -466,7 +471,9 @@ def _api_time(calls: np.ndarray) -> int:
     if not len(calls):
         return 0
     thread = calls["process"].astype(np.uint64) << np.uint64(32) | calls["thread"]
-    _, number = numbered(thread)
+    threads, number = numbered(thread)
+    if len(threads) == 1:
+        return union(_intervals(calls))
     first = calls["start"].min()
     length = int(calls["end"].max()) - int(first) + 1
     # Shift the threads one after another on a single axis, so that one union computes all.
@@ -477,13 +484,13 @@ def _api_time(calls: np.ndarray) -> int:
 def _latencies(index: Index, kernels: WorkRows) -> np.ndarray:
     """For each call, the time (ns) from its start to the start of the first kernel that it launched. It is negative if
     CUPTI's clocks disagree."""
-    known = kernels[kernels.timed & (kernels.call >= 0)]
-    start = known.rows["start"].astype(np.int64)
-    order = np.argsort(start, kind="stable")
-    call, first = first_places(known.call[order])
-    first_start = start[order][first]
-    called = index.everything.calls.when[call]
-    latency: np.ndarray = first_start - called
+    known = kernels.timed & (kernels.call >= 0)
+    start = kernels.rows["start"][known].astype(np.int64)
+    call = kernels.call[known]
+    order = np.lexsort((start, call))
+    first = order[changes(call[order])]
+    called = index.everything.calls.when[call[first]]
+    latency: np.ndarray = start[first] - called
     return latency
 
 

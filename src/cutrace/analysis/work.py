@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -55,7 +56,7 @@ class WorkRows:
     @property
     def with_times(self) -> np.ndarray:
         """The rows whose times are known."""
-        if self.timed.all():
+        if not len(self.rows) or self.timed.all():
             return self.rows
         timed: np.ndarray = self.rows[self.timed]
         return timed
@@ -112,24 +113,29 @@ class WorkSelection:
 
 @dataclass(frozen=True)
 class Function:
-    """Properties of API functions, as arrays by the function's id in the capture."""
+    """Properties of API functions, as arrays by the function's id in the capture. Captures with equal functions share
+    the arrays."""
 
     name: np.ndarray
+    kind: np.ndarray
     synchronizes: np.ndarray
     launches_graph: np.ndarray
-    status: np.ndarray
+    loads_code: np.ndarray
+    finds_variable: np.ndarray
 
 
 @dataclass(frozen=True)
 class Index:
     """The calls and the work of a capture, from which windows are cut. ``lost`` counts rows of GPU work without a time
     and without a recorded launch: they may belong to any window. ``owner`` is the result of :func:`.windows.owners`.
-    ``loading`` marks the calls that copy into variables of a module while it is loaded (:func:`_loading`).
-    ``default_streams`` has the legacy default streams by process index << 16 | context."""
+    ``function_status`` has the status of the calls of each function. ``loading`` marks the calls that copy into
+    variables of a module while it is loaded (:func:`_loading`). ``default_streams`` has the legacy default streams by
+    process index << 16 | context."""
 
     everything: WorkSelection
     loading: np.ndarray
     functions: Function
+    function_status: np.ndarray
     launch_name: np.ndarray
     strings: StringTable
     owner: dict[int, int | None]
@@ -178,8 +184,7 @@ def _index(trace: Trace) -> Index:
         unknown = trace.unknown(name)
         if not len(known) and not len(unknown):
             # A test suite has thousands of windows, most with rows in one or two tables only.
-            no_times = np.empty(0, np.int64)
-            tables[name] = WorkRows(known, no_times, no_times, np.empty(0, bool))
+            tables[name] = _no_work(name)
             continue
         rows = known
         if len(unknown):
@@ -204,10 +209,13 @@ def _index(trace: Trace) -> Index:
     owner: dict[int, int | None] = {0: 0}
     if len(trace.processes) > 1:
         owner = owners(trace)
+    names = trace.functions["name"].tolist()
+    functions = _functions(tuple(trace.strings[name] for name in names))
     return Index(
         WorkSelection(call_rows, tables),
-        _loading(trace, calls),
-        _functions(trace),
+        _loading(functions, calls),
+        functions,
+        trace.functions["status"],
         trace.launches["name"],
         trace.strings,
         owner,
@@ -216,21 +224,25 @@ def _index(trace: Trace) -> Index:
     )
 
 
-def _loading(trace: Trace, calls: np.ndarray) -> np.ndarray:
+@cache
+def _no_work(table: str) -> WorkRows:
+    no_times = np.empty(0, np.int64)
+    return WorkRows(TABLES[table].no_rows, no_times, no_times, np.empty(0, bool))
+
+
+def _loading(functions: Function, calls: np.ndarray) -> np.ndarray:
     """A mask of the calls that copy into a variable of a module that their thread has loaded since its last launch.
 
     A library such as cuFFT unloads its modules together with its plans, and sets the variables of modules each time
     that it loads them. So the number of these copies depends on the other plans of the process.
     """
     mask = np.zeros(len(calls), bool)
-    names = trace.functions["name"]
-    finds = trace.strings.take(names, finds_variable).astype(bool)
+    finds = functions.finds_variable
     if not finds[calls["function"]].any():
         return mask
-    kinds = trace.strings.take(names, call_kind)
-    copies = kinds == "copy"
-    launches = kinds == "launch"
-    loads = trace.strings.take(names, loads_code).astype(bool)
+    copies = functions.kind == "copy"
+    launches = functions.kind == "launch"
+    loads = functions.loads_code
 
     thread = calls["process"].astype(np.uint64) << np.uint64(32) | calls["thread"]
     order = np.argsort(thread, kind="stable")  # Calls ascend by start.
@@ -253,12 +265,18 @@ def _default_streams(trace: Trace) -> dict[int, int]:
     return streams
 
 
-def _functions(trace: Trace) -> Function:
-    names = trace.functions["name"]
-    take = trace.strings.take
+@lru_cache(maxsize=16)
+def _functions(names: tuple[str, ...]) -> Function:
+    """The properties of the functions of these names. The captures of a test suite repeat the same names."""
+
+    def each(fact: Callable[[str], object], dtype: type) -> np.ndarray:
+        return np.array([fact(name) for name in names], dtype)
+
     return Function(
-        name=take(names, plain_name),
-        synchronizes=take(names, synchronizes).astype(bool),
-        launches_graph=take(names, launches_graph).astype(bool),
-        status=trace.functions["status"],
+        name=each(plain_name, object),
+        kind=each(call_kind, object),
+        synchronizes=each(synchronizes, bool),
+        launches_graph=each(launches_graph, bool),
+        loads_code=each(loads_code, bool),
+        finds_variable=each(finds_variable, bool),
     )

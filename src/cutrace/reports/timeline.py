@@ -238,7 +238,7 @@ class _Maker:
 
         def style(function: int) -> int:
             detail = ""
-            status = int(functions.status[function])
+            status = int(self._index.function_status[function])
             if status:
                 detail = f"returned error {status}"
             kind = "api"

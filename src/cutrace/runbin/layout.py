@@ -133,6 +133,13 @@ class TableLayout:
 
         return np.dtype([(f.name, TYPES[f.type][1]) for f in self.fields])
 
+    @cached_property
+    def no_rows(self) -> np.ndarray:
+        """An array without rows."""
+        import numpy as np
+
+        return np.empty(0, self.dtype)
+
 
 #: Block kinds that hold no table. Tables use the numbers from 16 on.
 PROCESS_BLOCK = 1

@@ -64,6 +64,8 @@ _READ_AS = {"u": "ui", "i": "ui", "f": "f", "V": "V"}
 #: Files up to this size are read at once: a test suite writes many small files.
 _READ_AT_ONCE = 1 << 16
 
+_NO_BLOCKS = np.empty(0, np.int64)
+
 #: The number of values of a row's ``process`` field.
 MOST_PROCESSES = 1 << 16
 
@@ -238,11 +240,13 @@ class Reader:
     @property
     def recordings(self) -> list[tuple[int, int]]:
         """The instance and the pid of each process. No two recordings share both."""
-        first = np.zeros(1, np.int64)
+        headers = self.headers[:1]
         if self._process_count > 1:
             first = np.unique(self.process_of, return_index=True)[1]
-        pairs: list[tuple[int, int]] = self.headers[["instance", "pid"]][first].tolist()
-        return pairs
+            headers = self.headers[first]
+        instances = headers["instance"].tolist()
+        pids = headers["pid"].tolist()
+        return list(zip(instances, pids, strict=True))
 
     @property
     def damage(self) -> tuple[Damage, ...]:
@@ -275,14 +279,15 @@ class Reader:
 
     def indices(self, kind: int) -> np.ndarray:
         """Indices of the blocks of one kind, in the order of the file."""
-        if kind not in self._kinds:
-            return np.empty(0, np.int64)
-        return np.flatnonzero(self.headers["kind"] == kind)
+        return self._by_kind.get(kind, _NO_BLOCKS)
 
     @cached_property
-    def _kinds(self) -> frozenset[int]:
-        """The kinds of blocks that the file has."""
-        return frozenset(self.headers["kind"].tolist())
+    def _by_kind(self) -> dict[int, np.ndarray]:
+        """The indices of all blocks, by their kind."""
+        by_kind: dict[int, list[int]] = {}
+        for index, kind in enumerate(self.headers["kind"].tolist()):
+            by_kind.setdefault(kind, []).append(index)
+        return {kind: np.array(indices) for kind, indices in by_kind.items()}
 
     def payload(self, index: int) -> bytes | None:
         """The payload of a block; None, with an entry in :attr:`damage`, when its checksum does not match."""
@@ -448,19 +453,15 @@ def _strings(data: bytes, count: int) -> tuple[tuple[int, bytes], ...] | None:
     """The ids and strings in the payload of a strings block; None if its lengths are wrong."""
     if count * 8 > len(data):
         return None
-    ids, lengths = np.frombuffer(data, "<u4", count * 2).reshape(-1, 2).T
-    ends = count * 8 + np.cumsum(lengths, dtype=np.int64)
-    if count and int(ends[-1]) > len(data):
-        return None
-    starts = ends - lengths
+    pairs = np.frombuffer(data, "<u4", count * 2).reshape(-1, 2)
     strings = []
-    for number, start, end in zip(
-        ids.tolist(),
-        starts.tolist(),
-        ends.tolist(),
-        strict=True,
-    ):
+    start = count * 8
+    for number, length in pairs.tolist():
+        end = start + length
         strings.append((number, data[start:end]))
+        start = end
+    if start > len(data):
+        return None
     return tuple(strings)
 
 

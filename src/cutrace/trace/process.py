@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Any
 
@@ -199,23 +200,30 @@ def describe(
     """A process from its description in the file. Any key may be missing. ``clock`` is the boot that the times of the
     trace count from."""
     words = tuple(info.get("command", ()))
-    program = words[0] if words else info.get("executable", "")
-    name = PurePath(program).name
-    if name.startswith("python") and "-c" not in words:
-        # The name of the process is the script or module, not an option of python.
-        arguments = [word for word in words[1:] if not word.startswith("-")]
-        if arguments and arguments[0]:
-            name = f"{name} {PurePath(arguments[0]).name}"
+    name = info.get("name") or _program(words, info.get("executable", ""))
     return Process(
         index=index,
         pid=pid,
-        name=info.get("name") or name or f"process {pid}",
+        name=name or f"process {pid}",
         host=info.get("host", ""),
         boot_id=info.get("boot_id", ""),
         command=words,
         info=_on_clock(info, alignment, clock),
         alignment=alignment,
     )
+
+
+@lru_cache(maxsize=16)
+def _program(command: tuple[str, ...], executable: str) -> str:
+    """The name of a program. The captures of a test suite repeat the same command."""
+    program = command[0] if command else executable
+    name = PurePath(program).name
+    if name.startswith("python") and "-c" not in command:
+        # The name of the process is the script or module, not an option of python.
+        arguments = [word for word in command[1:] if not word.startswith("-")]
+        if arguments and arguments[0]:
+            name = f"{name} {PurePath(arguments[0]).name}"
+    return name
 
 
 def _on_clock(info: dict[str, Any], alignment: Alignment, clock: str) -> dict[str, Any]:

@@ -459,8 +459,8 @@ class Trace(TraceTables):
         table = TABLES[name]
         indices = self._indices(name)
         if not len(indices):
-            self._tables[name] = np.empty(0, table.dtype)
-            self._unknown[name] = np.empty(0, table.dtype)
+            self._tables[name] = table.no_rows
+            self._unknown[name] = table.no_rows
             return
         rows, sizes = self._gather(table, indices)
         unknown = unknown_times(table, rows)
