@@ -338,8 +338,10 @@ class _EntryComparer:
         work."""
         names = set()
         for values in values_of_runs:
-            for metric in ordered(values):
-                counts = values[metric.name] and metric.kind in _COUNTED
+            for name, value in values.items():
+                metric = find_metric(name)
+                assert metric is not None
+                counts = value and metric.kind in _COUNTED
                 required = metric.kind is not MetricClass.WORK
                 if counts or (required and self._rules.gates(metric)):
                     names.add(metric.name)

@@ -315,6 +315,8 @@ def alternatives(count: Count) -> tuple[int, ...]:
 def amount(value: object) -> int | None:
     """A value as one number: the sum of counts by name, the maximum of alternatives or of a range, the median of an
     interval; None for others."""
+    if isinstance(value, int | float):  # The most frequent case.
+        return int(value)
     if isinstance(value, Mapping):
         return sum(amount(count) or 0 for count in value.values())
     if isinstance(value, tuple):
@@ -323,8 +325,6 @@ def amount(value: object) -> int | None:
         return value.max
     if isinstance(value, Interval):
         return value.median
-    if isinstance(value, int | float):
-        return int(value)
     return None
 
 
