@@ -592,13 +592,19 @@ class Attempt(Tracer):
         with self.captures.opened(run.files) as trace:
             return pictured(case, trace, run.window, normalize=self._stable_name)
 
-    def _keep(self, cause: str) -> dict[str, str]:
-        """Write the files of the compared run to the folder of the test, unless enough tests with this cause have
-        files. Returns the paths relative to the session's folder."""
+    def _remove_earlier_files(self) -> None:
+        """Remove the files of the test that an earlier session wrote."""
+        if not self.context.artifacts.is_dir():
+            return  # Most sessions keep no files, and the path of each test takes time.
         folder = self.context.folder(self.item)
         if folder.is_dir():
             for name in _FILES:
                 (folder / name).unlink(missing_ok=True)
+
+    def _keep(self, cause: str) -> dict[str, str]:
+        """Write the files of the compared run to the folder of the test, unless enough tests with this cause have
+        files. Returns the paths relative to the session's folder."""
+        self._remove_earlier_files()
         run = self._shown_run()
         failed = (
             self.failed
@@ -608,6 +614,7 @@ class Attempt(Tracer):
         nodeid = self.context.nodeid(self.item)
         if run is None or not self.context.keeps(nodeid, cause, failed=failed):
             return {}
+        folder = self.context.folder(self.item)
         kept = [folder / "metrics.json"]
         if run.files:
             from cutrace.collect.join import join

@@ -31,6 +31,8 @@ class SessionContext:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self.config = config
         self.settings = settings
+        #: The folder of the artifacts of all tests.
+        self.artifacts = settings.directory / "tests"
         self.gate = GateSettings(
             settings.update, settings.scope, config.invocation_params.dir
         )
@@ -86,7 +88,7 @@ class SessionContext:
 
     def folder(self, item: pytest.Item) -> Path:
         """The folder of the artifacts of a test."""
-        return artifact_path(self.settings.directory / "tests", self.nodeid(item))
+        return artifact_path(self.artifacts, self.nodeid(item))
 
     def _relative(self, path: Path) -> str:
         """A path relative to the folder where pytest was started."""
