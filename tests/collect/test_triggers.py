@@ -255,7 +255,7 @@ def refused(advice: str, **options: Any) -> None:
 
 
 def test_conditions_that_make_no_sense_are_refused() -> None:
-    refused("such as --last 30s", dump_when="gpu idle > 1s", last=None)
+    refused("such as `last='30s'`", dump_when="gpu idle > 1s", last=None)
     refused("needs a condition", dump_limit=3)
     refused("1 or more", dump_when="gpu idle > 1s", dump_limit=0)
     refused("pause between dumps", dump_when="gpu idle > 1s", dump_pause=1)

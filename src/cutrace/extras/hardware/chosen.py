@@ -40,11 +40,11 @@ TIME = "gpu__time_duration.sum"
 COUNTED_ONLY = "counted_only"
 NOTE = (
     "only launches that `cutrace profile` counted are in this capture, with the times of their counted runs: "
-    "--timeline also records the other work"
+    "`timeline=True` also records the other work"
 )
 IN_GRAPHS = (
     "left out: kernels of CUDA graphs, which cannot be replayed one by one. Count the NVTX range around them "
-    "(--ranges)"
+    "(`ranges=`)"
 )
 _CREDENTIALS = struct.Struct("3i")
 _MOST_OF_A_QUESTION = 1 << 20
@@ -104,7 +104,7 @@ class KernelChoice:
             raise CutraceError("nothing was profiled: the command launched no kernel")
         if self.chosen:
             raise CutraceError(
-                f"nothing is left to profile after the first {skipped}. Change --kernel, --skip or --count."
+                f"nothing is left to profile after the first {skipped}. Change `kernel=`, `skip=` or `count=`."
             )
         names = map(normalize_kernel, self.kernels)
         missing_name("kernel", self._patterns, names, "the command")

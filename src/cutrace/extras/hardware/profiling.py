@@ -193,7 +193,7 @@ def profile(
         )
     if lines and caches is not None:
         raise CutraceError(
-            "instructions are counted while the program runs: leave out --caches"
+            "instructions are counted while the program runs: leave out `caches=`"
         )
     # Raises an error for a wrong pattern before the command runs.
     for patterns in (kernel, nvtx, ranges):
@@ -458,7 +458,7 @@ def _count_lines(
     if left:
         counting.notes.append(
             f"left out: {count_of(left, 'launch')}. Instructions are counted for the first "
-            f"consecutive launches of the {KERNELS} kernels with the most time: select others with --kernel"
+            f"consecutive launches of the {KERNELS} kernels with the most time: select others with `kernel=`"
         )
     return counting
 

@@ -403,7 +403,7 @@ class GpuSampling:
         self._write(rows.ended())
         if sampler.overflown:
             self._notes.append(
-                f"GPU {sampler.device} took samples faster than they could be read: use a longer --interval"
+                f"GPU {sampler.device} took samples faster than they could be read: use a longer `interval=`"
             )
         if failed or sampler.overflown:
             self._stopped.wait()

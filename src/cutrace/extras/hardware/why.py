@@ -104,7 +104,7 @@ def compared(before: Why, after: Why) -> Why:
     pairs = _pairs(before.answers, after.answers)
     if not pairs:
         raise CutraceError(
-            "no kernel has metrics in both captures: profile the same kernels, or choose others with --kernel"
+            "no kernel has metrics in both captures: profile the same kernels, or choose others with `kernel=`"
         )
     changes = tuple(starmap(_changed, pairs))
     notes = []

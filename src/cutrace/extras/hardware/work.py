@@ -124,7 +124,7 @@ def choose_launches(
         met += (
             f", and {in_graphs} inside CUDA graphs, which cannot be replayed one by one"
         )
-    met += ". Change --kernel, --nvtx, --skip or --count."
+    met += ". Change `kernel=`, `nvtx=`, `skip=` or `count=`."
     return _some(found, skip, count, met), in_graphs
 
 
@@ -154,7 +154,7 @@ def choose_ranges(
         elif end:  # 0: the range never ended
             ends[each.process] = end
             found.append(each)
-    met = f"{count_of(len(found), 'NVTX range')} met the filter. Change --ranges, --skip or --count."
+    met = f"{count_of(len(found), 'NVTX range')} met the filter. Change `ranges=`, `skip=` or `count=`."
     chosen, places = placed(trace, _some(found, skip, count, met), everything)
     return chosen, places, inside
 
