@@ -369,7 +369,7 @@ class TestCapture:
         with load(tmp_path / "samples.bin") as trace:
             (loss,) = trace.named_losses
             assert 1000 < loss.count < 10**6
-            assert "--interval" in trace.processes[0].info["notes"][-1]
+            assert "`interval=`" in trace.processes[0].info["notes"][-1]
 
     def test_a_gpu_that_fails_meanwhile_is_named_and_what_it_sampled_is_kept(self, tmp_path):
         cupti = FakeCupti()
