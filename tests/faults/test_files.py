@@ -16,8 +16,9 @@ KERNELS = 20_000
 FULL = "No space left on device"
 
 
-def busy(fault: str, after: str = "") -> str:
-    """A program that launches for half a second. A fault occurs in the middle, after a part was written."""
+def busy(fault: str, after: str = "", before_end: str = "") -> str:
+    """A program that launches for half a second. A fault occurs in the middle, after a part was written. ``before_end``
+    runs before the last wait for the GPU, ``after`` behind it."""
     return f"""
 fakegpu.init()
 for i in range({KERNELS // 50}):
@@ -26,8 +27,20 @@ for i in range({KERNELS // 50}):
         time.sleep(0.3)
         {fault}
     time.sleep(0.001)
+{before_end}
 fakegpu.synchronize()
 {after}
+"""
+
+
+# Otherwise the records of the last waits, of the program and of the collector, are refused and counted too.
+UNTIL_THERE_IS_ROOM = """
+from cutrace.collect.library import collector
+stats = collector().stats
+inject.writes_are_slow(0)
+written = stats().blocks_written
+while stats().blocks_written == written:
+    time.sleep(0.01)
 """
 
 
@@ -184,8 +197,8 @@ except cutrace.CutraceError as error:
 
 
 def test_memory_stays_within_its_limit_and_what_is_refused_is_counted(measure: Measure) -> None:
-    program = "inject.writes_are_slow(2_000_000)\n" + busy("pass", "inject.writes_are_slow(0)")
-    program += "from cutrace.collect.library import collector\nprint(collector().stats().memory_bytes)"
+    program = "inject.writes_are_slow(2_000_000)\n" + busy("pass", before_end=UNTIL_THERE_IS_ROOM)
+    program += "print(stats().memory_bytes)"
     outcome = measure(program, options=["--max-memory", "1MiB"])
     assert outcome.status == 0
     assert outcome.losses["memory_limit"] > 0
@@ -194,7 +207,7 @@ def test_memory_stays_within_its_limit_and_what_is_refused_is_counted(measure: M
     assert "not recorded" in outcome.stderr
 
 
-SLOW = """
+SLOW = f"""
 import resource
 from cutrace.collect.library import collector
 inject.writes_are_slow(500_000)
@@ -205,10 +218,7 @@ launched, stats = 20_000, collector().stats
 while not stats().records_discarded or launched < int(sys.argv[1]):
     launch(100)
     launched += 100
-inject.writes_are_slow(0)
-written = stats().blocks_written
-while stats().blocks_written == written:  # the collector's own waits at the end must find room
-    time.sleep(0.01)
+{UNTIL_THERE_IS_ROOM}
 fakegpu.synchronize()
 growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident
 print(json.dumps([launched, growth]))
