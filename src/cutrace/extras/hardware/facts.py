@@ -80,8 +80,8 @@ class Facts:
     name that CUPTI gives, which differs between template instances. ``values`` are the means of its metrics over the
     ``counted`` launches, and ``caches`` is a value of :data:`CACHES`. ``total`` is the time of all ``launches`` in
     the run without counters (ns), ``time`` their mean, and ``share`` (0 to 1) the share of the total in the time of all
-    kernels. If the capture lacks them, ``shape`` and ``room`` are None, and if it has only counted launches, ``share``
-    is None."""
+    kernels. ``shape`` and ``room`` are None if the capture lacks them. ``share`` is None if the capture has only
+    counted launches."""
 
     kernel: str
     values: Mapping[str, float] = field(default_factory=dict)

@@ -13,14 +13,14 @@
 namespace cutrace {
 namespace {
 
-class Descriptor {
+class OwnedFd {
  public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
+  explicit OwnedFd(int number) : number_(number) {}
+  ~OwnedFd() {
     if (number_ >= 0) ::close(number_);
   }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  OwnedFd(const OwnedFd&) = delete;
+  OwnedFd& operator=(const OwnedFd&) = delete;
   operator int() const { return number_; }
 
  private:
@@ -28,8 +28,8 @@ class Descriptor {
 };
 
 char answer(const std::string& folder, const std::string& question) {
-  const Descriptor place(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  const Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const OwnedFd place(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const OwnedFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (place < 0 || socket < 0) return 0;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -38,7 +38,7 @@ constexpr std::pair<std::string_view, CUdevice_attribute> kOfDevice[] = {
     {"shared_reserved_per_block", CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK},
     {"copy_engines", CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT}};
 
-class Facts {
+class FactList {
  public:
   void add(std::string_view column, std::string_view value) { line_.append("\t").append(column).append("=").append(value); }
   void add(std::string_view column, std::uint64_t value) { add(column, std::to_string(value)); }
@@ -60,7 +60,7 @@ bool attribute_of(CUfunction function, CUfunction_attribute attribute, int& valu
 }  // namespace
 
 std::string launch_facts(const Launch& launch, std::uint64_t started) {
-  Facts facts;
+  FactList facts;
   facts.add("start", started);
   facts.add("thread", static_cast<std::uint64_t>(::syscall(SYS_gettid)));
   facts.add("device", current_device());
@@ -82,7 +82,7 @@ std::string device_facts(std::uint32_t device) {
   using Name = CUresult(char*, int, CUdevice);
   using Memory = CUresult(std::size_t*, CUdevice);
   const auto id = static_cast<CUdevice>(device);
-  Facts facts;
+  FactList facts;
   facts.add("device", device);
   std::array<char, 256> name{};
   if (call_driver<Name>("cuDeviceGetName", name.data(), static_cast<int>(name.size()), id) == CUDA_SUCCESS) facts.add("name", name.data());
