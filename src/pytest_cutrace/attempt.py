@@ -547,7 +547,7 @@ class Attempt(Tracer):
             values["notes"] += allowed.notes
             values["allowed"] = allowed.by_list
         if metrics.gpus:
-            values["environment"] = decision.judged[-1].environment
+            values["environment"] = decision.environment
             values["recorded_on"] = golden.recorded_on(metrics)
         if self.expected.entry is not None or decision.state is State.UPDATED:
             values["golden"] = self.context.relative(self.expected.path)

@@ -29,12 +29,13 @@ FOLDER = Path("/project")
 EXPECTED = Expectation(Rules(), FOLDER / "golden/test_a.toml")
 CHECK = GateSettings(folder=FOLDER)
 UPDATE = GateSettings(Update(), folder=FOLDER)
-#: Runs of the test: equal to its golden file, with an additional kernel, without GPU work, with lost records, and
-#: slower.
+#: Runs of the test: equal to its golden file, with an additional kernel, with fewer kernels, without GPU work, with an
+#: allocation only, with lost records, and slower.
 SAME = run()
 MORE = run(kernels={"softmax_fwd": 1, "vectorized_elementwise": 2, "cast": 1})
 LESS = run(kernels={"softmax_fwd": 1})
 IDLE = replace(run(**NOTHING, syncs={}), gpu_records=0)
+ALLOCATING = replace(run(**NOTHING, syncs={}, allocations=1), gpu_records=0)
 LOST = run(problems=("records dropped",))
 SLOW = run(kernel_time_ns=60_000)
 TIMES = Rules(parse_gate("work,time"))
@@ -71,6 +72,7 @@ SECOND = "the first run differed too: this is the second run"
 CASES = {
     # Without a comparison
     "no GPU work": Table(EXPECTED, [IDLE], Next.PASS, State.UNTRACED, "no GPU work"),
+    "an allocation": Table(EXPECTED, [ALLOCATING], Next.PASS, State.TRACED),
     "traced": Table(EXPECTED, [SAME], Next.PASS, State.TRACED),
     "a benchmark": Table(replace(EXPECTED, passed_over="it is a benchmark"), [SAME], Next.PASS, State.TRACED,
                          "it is a benchmark"),
@@ -203,6 +205,24 @@ def test_counters_that_could_not_be_read_keep_their_golden_values() -> None:
     assert decision.new_values.observed.values[""]["instructions"] == 9
     final = after_teardown(decision, passed=True)
     assert (final.state, final.reason) == (State.UNVERIFIED, "counters: another process counts")
+
+
+@pytest.mark.parametrize(("ignore", "names"), [((), ["instructions"]), (("instructions",), [])])
+def test_counters_that_could_not_be_read_have_rows_unless_they_are_ignored(
+    ignore: tuple[str, ...], names: list[str]
+) -> None:
+    expected = replace(GOLDEN, rules=Rules(ignore=ignore))
+    runs = [measured(SAME, uncounted={("", "instructions"): "another process counts"})]
+    comparison = decide(expected, runs, CHECK).comparison
+    assert comparison is not None
+    assert [row.metric for row in comparison.rows if row.detail == "another process counts"] == names
+
+
+def test_the_environment_is_that_of_the_run_with_the_most_gpus() -> None:
+    two = MeasuredRun(run(gpus=("NVIDIA H200", "NVIDIA L40")), "sm_90+sm_89")
+    decision = decide(replace(GOLDEN, repeat=2), [two, MeasuredRun(SAME, "sm_90")], CHECK)
+    assert decision.environment == "sm_90+sm_89"
+    assert decision.reason == "no golden for sm_90+sm_89"
 
 
 def test_a_body_that_did_not_pass() -> None:

@@ -175,6 +175,11 @@ class Decision:
     new_values: NewValues | None = None
     first_did_more: bool = False
 
+    @property
+    def environment(self) -> str:
+        """The environment of the golden values that apply to the judged runs."""
+        return _environment(self.judged)
+
 
 def decide(
     expected: Expectation,
