@@ -133,8 +133,6 @@ def clock_errors(clocks: np.ndarray, samples: Sequence[Sample]) -> np.ndarray:
         ends = sample.times[1][:, sample.together]
         own = clocks[sample.members]
         distinct = np.unique(own)
-        if len(distinct) < 2 or not ends.shape[1]:
-            continue
         by_clock = np.stack([median(ends[own == clock], 0) for clock in distinct])
         several = (~np.isnan(by_clock)).sum(axis=0) > 1
         by_clock = by_clock[:, several]
