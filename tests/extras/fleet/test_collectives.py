@@ -119,6 +119,14 @@ def test_late_ranks_of_a_host_share_a_sentence(tmp_path):
     assert hosts["rank 17"] == "node002"
 
 
+@pytest.mark.parametrize(("gap", "names"), [(20_000, 1), (20_001, 0)])
+def test_calls_with_a_gap_of_more_than_the_tolerance_are_no_collectives(tmp_path, gap, names):
+    first = [(1_000_000 * n, 1_000_000 * n + 1_000) for n in range(1, 9)]
+    second = [(end + gap, end + gap + 1_000) for _, end in first]
+    paths = [rank(tmp_path / "rank0.bin", first), rank(tmp_path / "rank1.bin", second)]
+    assert len(rows(collectives(paths, tmp_path / "out"), 0)) == names
+
+
 @pytest.mark.parametrize("ppm", [50, -30])
 def test_a_clock_that_drifts_is_named_with_its_drift(tmp_path, ppm):
     calls = [(100_000_000 * n, 100_000_000 * n + 50_000) for n in range(1, 300)]

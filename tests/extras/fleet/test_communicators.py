@@ -19,7 +19,7 @@ pytest.importorskip("pyarrow")
 
 from cutrace.extras.fleet import rank_calls
 from cutrace.extras.fleet.bandwidth import slow_times, slowness
-from cutrace.extras.fleet.clocks import shift_of
+from cutrace.extras.fleet.clocks import clock_ids, shift_of
 from cutrace.extras.fleet.communicators import kind_of
 from cutrace.extras.fleet.engines import Engine
 from cutrace.extras.fleet.matching import named_ranks
@@ -445,6 +445,42 @@ def test_kernels_of_groups_of_calls_have_their_communicators(tmp_path):
     result = collectives(sorted(tmp_path.glob("rank*.bin")), tmp_path / "out")
     groups = {row["communicator"]: (row["calls"], row["bytes"]) for row in rows(result, "collective_groups")}
     assert groups == {"10": (2, 1_000), "20": (2, None)}
+
+
+def test_calls_without_a_communicator_do_not_change_the_clocks_that_others_tell(tmp_path):
+    for rank in range(4):
+        with Capture(tmp_path / f"rank{rank}.bin", pid=100 + rank, boot_id=f"boot {rank}") as c:
+            reduce, gather = c.launch(KERNELS["AllReduce"]), c.launch(KERNELS["AllGather"])
+            fields = json.dumps({"NCCL communicator ID": 10})
+            for number in range(1, 7):
+                at = 10_000_000 * number
+                c.api("cudaLaunchKernel", at, at + 100, correlation=number)
+                c.push_pop("ncclAllReduce", at - 100, at + 200, domain="NCCL", arguments=fields)
+                c.kernel(reduce, at + 1_000, at + 2_000, stream=7, correlation=number)
+                # These are calls of pairs of ranks, but their name is the same on all ranks.
+                later = at + 2_000_000 + 1_000_000 * (rank // 2)
+                c.kernel(gather, later, later + 1_000, stream=8, correlation=100 + number)
+            c.clocks()
+    result = collectives(sorted(tmp_path.glob("rank*.bin")), tmp_path / "out")
+    assert result.sentences == []
+    groups = rows(result, "collective_groups")
+    assert sorted((row["communicator"], row["ranks"]) for row in groups) == [("", 2), ("", 2), ("10", 4)]
+    assert {row["clock_ahead_ns"] for row in rows(result, "collective_ranks")} == {0}
+
+
+def test_files_of_a_host_share_its_clock():
+    places = [
+        ("boot 1", "node0"),
+        ("boot 1", "renamed"),
+        ("import-1", "node0"),
+        ("import-2", "node0"),
+        ("", "node0"),
+        ("import-3", ""),
+        ("", ""),
+        ("", ""),
+    ]
+    parts = [SimpleNamespace(boot=boot, host=host) for boot, host in places]
+    assert clock_ids(parts).tolist() == [0, 0, 1, 1, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("longer", "index"), [(1.01, 0), (1.05, None)])

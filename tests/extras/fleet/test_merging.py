@@ -460,6 +460,10 @@ def test_times_without_snapshots_are_not_moved_in_silence(tmp_path):
     cut(paths, tmp_path / "part.bin", Conditions(end="1s"))
     for sources in (paths, tmp_path / "part.bin"):
         assert MOVED in cutrace.info(sources).quality.sentences()
+    first = rank(tmp_path / "0.bin", 0, up=1000 * SECOND)
+    second = rank(tmp_path / "1.bin", 1, up=5 * SECOND, snapshots=False, notes=["a note of the recording"])
+    with cutrace.load([first, second]) as trace:
+        assert trace.quality.notes == ("a note of the recording", MOVED)
 
 
 @pytest.mark.parametrize("name", ["all.bin", "all.pftrace", "all.sqlite"])
