@@ -149,6 +149,8 @@ def test_copies_into_variables_while_a_module_is_loaded_do_not_count(measured):
     found = measured(write).values
     assert found["syncs"] == {"cuMemcpyHtoD": 4}
     assert (found["memcpy_count"], found["memcpy_bytes"]) == (4, 32)
+    assert found["memcpy_h2d_count"] == 4
+    assert "memcpy_d2h_count" not in found
     assert found["kernel_launches"] == 1
 
 

@@ -73,6 +73,18 @@ def test_launches_without_metrics_count_for_time_and_share(tmp_path):
     assert why_text.about(facts)[0] == "1.5us a launch, 30.0 % of the time of all kernels; 2 launches, 1 counted"
 
 
+def test_without_the_first_run_times_are_those_of_counted_launches(tmp_path):
+    path = tmp_path / "metrics.bin"
+    with Capture(path) as c:
+        c.device()
+        for number, time in enumerate((1_000, 3_000), 1):
+            start = ORIGIN + number * 10_000
+            c.add("kernel_metrics", start=start, end=start + time, correlation=number, name=MEMORY, value=9.0)
+    with cutrace.load(path) as trace:
+        (facts,) = kernel_facts(trace)
+    assert (facts.time, facts.launches, facts.total) == (2_000, 2, 0)
+
+
 def test_each_model_of_gpu_has_its_own_launches_and_time(tmp_path):
     """One process has two GPUs, and each ran the same kernel."""
     path = tmp_path / "a.bin"
