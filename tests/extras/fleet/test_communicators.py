@@ -321,11 +321,15 @@ def test_late_ranks_of_a_wrong_clock_are_matched_by_the_intervals_between_calls(
 
 def test_calls_that_do_not_fit_are_refused_by_name(tmp_path):
     job = TrainingJob((1, 1, 5), 20, 6)
-    paths = job.write(tmp_path / "job", "nvtx")
+    paths = job.write(tmp_path / "job", "nvtx", without={2: 4})
     TrainingJob((1, 1, 5), 22, 60, slow={0: 1.1}).write(tmp_path / "other", "nvtx")[4].replace(paths[4])
     result = collectives(paths, tmp_path / "out")
-    (refused,) = (sentence for sentence in result.sentences if "cannot be matched" in sentence)
+    refused, *others = result.sentences
     assert re.match(r"44 calls of communicator \d+ on rank 4 cannot be matched with those on ranks 0 to 3", refused)
+    # The refused calls do not count here.
+    assert [re.sub(r"communicator \d+", "it", sentence) for sentence in others] == [
+        "rank 2: it has 36 calls of it, and others have 40: its first call counts as number 5"
+    ]
     assert "rank 4" not in {row["rank"] for row in rows(result, "collective_ranks")}
 
 

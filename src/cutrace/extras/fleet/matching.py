@@ -104,7 +104,7 @@ class Job:
                 job.refuse(calls, group.members)
             elif not refused:
                 job.groups.append(group)
-                job.sentences += calls.sentences()
+                job.sentences += calls.sentences(group.members)
             elif group.key.name:
                 _EndingTogether(job, calls, bool(known)).find()
             else:
@@ -253,6 +253,8 @@ class _MatchedCalls:
     reference. ``refused`` are the parts with calls that do not match the reference."""
 
     reference: _Reference
+    # The calls of the sample, by index in the reference.
+    _sampled: np.ndarray
 
     def __init__(self, job: Job, key: CallKey) -> None:
         self.key = key
@@ -261,7 +263,6 @@ class _MatchedCalls:
         self._job = job
         # The first part with each number of calls.
         self._references: dict[int, _Reference] = {}
-        self._sampled = np.zeros(0, np.int64)
         # The index of the first call, and the times, of each part.
         self._first: dict[int, int] = {}
         self._times: dict[int, np.ndarray] = {}
@@ -339,18 +340,18 @@ class _MatchedCalls:
             reference.ranks,
         )
 
-    def sentences(self, parts: Collection[int] | None = None) -> Iterator[str]:
-        """Yield a sentence for each part with fewer calls than others; with ``parts``, only for these parts."""
-        most = max(self.counts.values())
+    def sentences(self, parts: Collection[int]) -> Iterator[str]:
+        """Yield a sentence for each of these parts with fewer calls than others of them."""
+        most = max(self.counts[part] for part in parts)
         earliest = min(self._first.values())
-        for part, first in sorted(self._first.items()):
+        for part in sorted(parts):
             count = self.counts[part]
-            if count == most or (parts is not None and part not in parts):
+            if count == most:
                 continue
             yield (
                 f"{self._job.parts[part].label}: it has {count_of(count, 'call')} of {self.key.what}, and others have "
                 f"{most:,}: "
-                f"its first call counts as number {first - earliest + 1:,}"
+                f"its first call counts as number {self._first[part] - earliest + 1:,}"
             )
 
 
