@@ -440,8 +440,8 @@ def test_work_without_times_counts_and_is_a_problem(measured):
 def test_work_that_may_belong_anywhere_is_a_problem_of_every_window(measured):
     def write(c):
         launch = c.launch("k")
-        for _ in range(2):
-            c.add("kernels", start=0, end=0, launch=launch, stream=7, context=1)
+        for impossible in (0, 1 << 63):
+            c.add("kernels", start=impossible, end=impossible, launch=launch, stream=7, context=1)
         c.add("memcpys", start=0, end=0, kind=1, bytes=8, stream=7, context=1)
         # One kernel has only a time, the other one only a launch.
         launched(c, "k", 400, correlation=2)

@@ -39,7 +39,7 @@ def text_of(answer: Answer, width: int | None = 80) -> str:
 
 
 def test_launches_of_one_configuration_are_one_kernel(tmp_path):
-    wide = MANY | {"grid": (20_000, 1, 1)}
+    wide = MANY | {"grid": (20_000, 1, 1), "static_shared": 1_024, "dynamic_shared": 512}
     found = facts_of(
         tmp_path, ("_Z4copyPf", 1_000, {MEMORY: 80.0}, MANY), ("_Z4copyPf", 3_000, {MEMORY: 90.0}, MANY),
         ("_Z4copyPf", 5_000, {MEMORY: 95.0}, wide), ("_Z4axpyPf", 1_000, {MEMORY: 50.0, COMPUTE: 5.0}, MANY),
@@ -50,7 +50,7 @@ def test_launches_of_one_configuration_are_one_kernel(tmp_path):
     assert found[1].values == {MEMORY: 85.0}
     assert found[1].time == 2_000
     assert found[1].share == pytest.approx(0.4)
-    assert found[0].shape == Shape((20_000, 1, 1), (256, 1, 1), 32, 0)
+    assert found[0].shape == Shape((20_000, 1, 1), (256, 1, 1), 32, 1_536)
 
 
 def test_instances_of_a_template_are_kernels_of_their_own(tmp_path):
@@ -109,6 +109,23 @@ def test_each_model_of_gpu_has_its_own_launches_and_time(tmp_path):
     assert [(facts.gpu.name, facts.launches, facts.total, facts.share) for facts in found] == [
         ("NVIDIA L40", 1, 3_000, 0.75), ("NVIDIA H200", 1, 1_000, 0.25),
     ]  # fmt: skip
+
+
+def test_metrics_are_those_of_kernels_of_their_process(tmp_path):
+    """Two processes launched different kernels at the same time, with the same correlation id."""
+    values = {"copy": 80.0, "axpy": 50.0}
+    content = b""
+    for pid, (kernel, value) in enumerate(values.items(), 100):
+        with Capture(tmp_path / "whole.bin", pid=pid, started=5, instance=pid) as c:
+            c.kernel(c.launch(kernel, **MANY), 1_000, 2_000, correlation=1)
+        with Capture(tmp_path / "metrics.bin", pid=pid, started=5, instance=pid + 100) as c:
+            start = ORIGIN + 1_000
+            c.add("kernel_metrics", start=start, end=start + 1_000, correlation=1, name=MEMORY, value=value)
+        content += (tmp_path / "whole.bin").read_bytes() + (tmp_path / "metrics.bin").read_bytes()
+    (tmp_path / "both.bin").write_bytes(content)
+    with cutrace.load(tmp_path / "both.bin") as trace:
+        found = kernel_facts(trace)
+    assert {facts.kernel: facts.values for facts in found} == {name: {MEMORY: values[name]} for name in values}
 
 
 def test_what_fits_follows_from_launch_and_gpu(tmp_path):
