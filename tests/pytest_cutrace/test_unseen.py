@@ -137,7 +137,9 @@ def test_a_recording_of_the_test_s_own(suite: Suite) -> None:
     done = suite.run("--cutrace")
     assert done.failed == {"test_it"}
     assert "this process is recorded already" in done.output
-    assert "for a test that records itself: @pytest.mark.cutrace(off=True)" in done.output
+    advice = "for a test that records itself: @pytest.mark.cutrace(off=True)"
+    assert advice in done.output
+    assert [note for note in done.case("test_it").notes if advice in note]
     assert done.case("test_after").values["kernel_launches"] == 1
     path = suite.folder / "test_a.py"
     path.write_text(path.read_text().replace("mark.cutrace", "mark.cutrace(off=True)"))
