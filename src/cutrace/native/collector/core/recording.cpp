@@ -26,7 +26,7 @@ constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::string_view kNoMemory = "the recording stopped early, because the collector got no memory; the capture lacks later records";
 constexpr std::string_view kNoAnswer = "the recording ended, but CUPTI or the disk did not respond in time; the capture may lack its last records";
 constexpr std::string_view kForkNote =
-    " fork(s) after CUDA was initialised: CUDA does not work in such a child, so it has no GPU work to record";
+    " fork(s) after CUDA was initialised: CUDA does not work in such a child before it executes another program";
 
 std::uint32_t thread_id() { return static_cast<std::uint32_t>(syscall(SYS_gettid)); }
 
