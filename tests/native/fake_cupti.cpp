@@ -28,6 +28,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -67,6 +68,7 @@ struct Graph {
   std::vector<Node> nodes;
   // For an executable graph: the indices of the nodes that run, in their order.
   std::vector<std::uint32_t> running;
+  bool whole = false;  // for an executable graph: instantiated while whole graphs were traced
 };
 
 struct Fake {
@@ -562,6 +564,7 @@ EXPORT std::uint32_t fake_graph_instantiate(std::uint32_t graph) {
   {
     const std::lock_guard lock(fake().graphs_mutex);
     Graph& whole = fake().graphs[exec];
+    whole.whole = fake_is_enabled(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
     // Inner nodes follow at the end, first the inner nodes of the first node.
     for (std::size_t i = 0; i < whole.nodes.size(); ++i) {
       const std::uint32_t inner = whole.nodes[i].inner;
@@ -589,6 +592,15 @@ EXPORT std::uint32_t fake_graph_nodes(std::uint32_t exec, std::uint64_t* ids, co
     if (functions[i] != 0) kernels[i] = recorded_name(functions[i]);
   return static_cast<std::uint32_t>(functions.size());
 }
+EXPORT GraphTracing fake_graph_tracing(std::uint32_t exec) {
+  const bool now = fake_is_enabled(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
+  const std::lock_guard lock(fake().graphs_mutex);
+  const bool then = fake().graphs[exec].whole;
+  if (now == then) return now ? GraphTracing::whole : GraphTracing::nodes;
+  if (fake().version >= 130500) return GraphTracing::nothing;
+  if (now) raise(SIGSEGV);
+  return GraphTracing::nodes;
+}
 EXPORT void fake_graph_replay(std::uint32_t exec, std::uint32_t stream) {
   std::vector<std::uint64_t> ids(4096);
   std::vector<const char*> kernels(ids.size());
@@ -602,6 +614,19 @@ EXPORT void fake_graph_replay(std::uint32_t exec, std::uint32_t stream) {
   api.correlationId = fake_next_correlation();
   api.end = fake_now();
   fake_record(&api, sizeof api);
+  const GraphTracing tracing = fake_graph_tracing(exec);
+  if (tracing == GraphTracing::whole) {
+    CUpti_ActivityGraphTrace2 whole{};
+    whole.kind = CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
+    whole.start = fake_now();
+    whole.end = whole.start + 1000;
+    whole.contextId = whole.endContextId = 1;
+    whole.streamId = stream;
+    whole.correlationId = api.correlationId;
+    whole.graphId = exec;
+    fake_record(&whole, sizeof whole);
+  }
+  if (tracing != GraphTracing::nodes) return;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto fill_in = [&](auto& work) {
       work.start = fake_now();

@@ -76,6 +76,11 @@ std::uint32_t fake_graph_clone(std::uint32_t graph);
 std::uint32_t fake_graph_instantiate(std::uint32_t graph);
 // The nodes that a replay of an executable graph runs, in order. Sets up to `most` ids and names, and returns the number.
 std::uint32_t fake_graph_nodes(std::uint32_t exec, std::uint64_t* ids, const char** kernels, std::uint32_t most);
+// What CUPTI records of a replay of an executable graph. It traces the graph as it did when the graph was instantiated: it records
+// nothing if that has changed since, except that 13.0 to 13.4 record nodes of a graph that was traced as a whole before. A launch
+// of a graph that was not traced as a whole ends the program in 13.0 to 13.4 if whole graphs are traced now.
+enum class GraphTracing { nodes, whole, nothing };
+GraphTracing fake_graph_tracing(std::uint32_t exec);
 // cudaGraphLaunch and its work.
 void fake_graph_replay(std::uint32_t exec, std::uint32_t stream);
 // PC sampling (fake_pc_sampling.cpp).

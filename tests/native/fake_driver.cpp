@@ -71,6 +71,7 @@ struct Cupti {
   decltype(&fake_graph_add) graph_add = nullptr;
   decltype(&fake_graph_instantiate) graph_instantiate = nullptr;
   decltype(&fake_graph_nodes) graph_nodes = nullptr;
+  decltype(&fake_graph_tracing) graph_tracing = nullptr;
   decltype(&fake_is_enabled) is_enabled = nullptr;
   decltype(&fake_subscriptions) subscriptions = nullptr;
   decltype(&fake_on_flush) on_flush = nullptr;
@@ -217,7 +218,8 @@ void look_for_cupti() {
         !find(library, found.launch_call, "fake_launch_call") || !find(library, found.stream_call, "fake_stream_call") || !find(library, found.executed, "fake_executed") ||
         !find(library, found.graph, "fake_graph") || !find(library, found.graph_add, "fake_graph_add") ||
         !find(library, found.graph_instantiate, "fake_graph_instantiate") ||
-        !find(library, found.graph_nodes, "fake_graph_nodes") || !find(library, found.module, "fake_module") || !find(library, found.load_cubin, "fake_load_cubin") ||
+        !find(library, found.graph_nodes, "fake_graph_nodes") ||
+        !find(library, found.graph_tracing, "fake_graph_tracing") || !find(library, found.module, "fake_module") || !find(library, found.load_cubin, "fake_load_cubin") ||
         !find(library, found.subscriptions, "fake_subscriptions") || !find(library, found.on_flush, "fake_on_flush") ||
         !find(library, found.on_dump, "fake_on_dump") ||
         !find(library, found.callback_name, "cuptiGetCallbackName"))
@@ -625,6 +627,18 @@ EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32
   });
 }
 
+void submit_whole_graph(std::uint32_t graph, std::uint32_t stream, std::uint32_t correlation, std::uint64_t start,
+                        std::uint64_t duration) {
+  auto whole = make<CUpti_ActivityGraphTrace2>(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
+  whole.correlationId = correlation;
+  whole.start = start;
+  whole.end = start + duration;
+  whole.contextId = whole.endContextId = kContext;
+  whole.streamId = stream;
+  whole.graphId = graph;
+  submit(whole, whole.start, whole.end, stream);
+}
+
 EXPORT int fake_gpu_graph(const char* call, const char* const* names, std::uint32_t nodes, std::uint32_t graph,
                           std::uint32_t stream, std::uint64_t duration) {
   if (const int status = runtime_init()) return status;
@@ -635,14 +649,7 @@ EXPORT int fake_gpu_graph(const char* call, const char* const* names, std::uint3
     std::uint64_t start = reserve(stream, duration * nodes, 0, false);
     if (!count(nodes, 0, 0, duration * nodes)) return 0;
     if (g.cupti != nullptr && g.cupti->is_enabled(CUPTI_ACTIVITY_KIND_GRAPH_TRACE)) {
-      auto whole = make<CUpti_ActivityGraphTrace2>(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
-      whole.correlationId = correlation;
-      whole.start = start;
-      whole.end = start + duration * nodes;
-      whole.contextId = whole.endContextId = kContext;
-      whole.streamId = stream;
-      whole.graphId = graph;
-      submit(whole, whole.start, whole.end, stream);
+      submit_whole_graph(graph, stream, correlation, start, duration * nodes);
       return 0;
     }
     for (std::uint32_t i = 0; i < nodes; ++i, start += duration) {
@@ -697,8 +704,11 @@ EXPORT int fake_gpu_replay(std::uint32_t exec, std::uint32_t stream, std::uint64
     std::vector<std::uint64_t> ids(kMost);
     std::vector<const char*> kernels(kMost);
     const std::uint32_t count = exec != 0 ? gpu().cupti->graph_nodes(exec, ids.data(), kernels.data(), kMost) : 0;
+    const GraphTracing tracing = count != 0 ? gpu().cupti->graph_tracing(exec) : GraphTracing::nothing;
     const Lock lock(gpu().mutex);
     use_stream(stream);
+    if (tracing == GraphTracing::whole) submit_whole_graph(exec, stream, correlation, reserve(stream, count * duration, 0, false), count * duration);
+    if (tracing != GraphTracing::nodes) return 0;
     for (std::uint32_t i = 0; i < count; ++i) {
       const auto add = [&](auto work) {
         work.contextId = kContext;

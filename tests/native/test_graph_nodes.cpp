@@ -1,4 +1,5 @@
 // The origins of nodes of CUDA graphs: the rows of graph_nodes, with real NVTX calls and the graphs of the fake CUPTI.
+#include <dlfcn.h>
 #include <nvtx3/nvToolsExt.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -333,6 +334,66 @@ TEST(origins_need_nvtx_and_nodes) {
     fake_graph_replay(exec, 7);
     CHECK(program.end().rows<rows::GraphNodes>().empty());
   }
+}
+
+namespace {
+
+void start(Program& program, const std::string& options) {
+  CHECK_EQUAL(program.collector.start((program.folder.options(options) + ";cupti=" + fake_path()).c_str()), 0);
+}
+// Starts a recording of a program that uses CUDA already.
+void start_late(Program& program, const std::string& options) {
+  CHECK(dlopen(DRIVER_PATH, RTLD_NOW) != nullptr);
+  start(program, options);
+}
+std::uint32_t instantiated(const char* kernel) {
+  const std::uint32_t graph = fake_graph();
+  fake_graph_add(graph, kernel);
+  return fake_graph_instantiate(graph);
+}
+constexpr const char* kByNode = "CUDA graphs were recorded by node";
+
+}  // namespace
+
+TEST(whole_graphs_are_traced_from_the_first_graph) {
+  Program program;
+  start(program, "graph=graph");
+  CHECK_EQUAL(program.collector.inject(), 1);
+  fake_create_context();
+  fake_graph_replay(instantiated(nullptr), 7);  // without kernels, so no module is loaded before
+  const auto c = program.end();
+  CHECK_EQUAL(c.rows<rows::GraphLaunches>().size(), std::size_t{1});
+  CHECK(c.rows<rows::Memsets>().empty() && !c.says(kByNode));
+}
+
+TEST(a_recording_in_mid_program_records_graphs_by_node) {
+  for (const std::uint32_t version : {130001u, 130500u}) {
+    fake_set_version(version);
+    Program before;
+    before.begin();
+    const std::uint32_t exec = instantiated("k");
+    before.end();
+    Program program;
+    start_late(program, "graph=graph");
+    fake_graph_replay(exec, 7);
+    const auto c = program.end();
+    CHECK_EQUAL(c.rows<rows::Kernels>().size(), std::size_t{1});
+    CHECK(c.rows<rows::GraphLaunches>().empty() && c.says(kByNode));
+  }
+}
+
+TEST(graphs_that_were_traced_as_a_whole_before_are_told_where_cupti_records_no_nodes) {
+  fake_set_version(130500);
+  Program before;
+  before.begin("graph=graph");
+  const std::uint32_t exec = instantiated("k");
+  before.end();
+  Program program;
+  start_late(program, "");
+  fake_graph_replay(exec, 7);
+  const auto c = program.end();
+  CHECK(c.rows<rows::Kernels>().empty() && c.says("graphs of an earlier recording with graph=graph"));
+  CHECK_EQUAL(c.lost(rows::Loss::kind_refused), std::uint64_t{1});
 }
 
 TEST(a_shared_cupti_reports_nodes_too) {

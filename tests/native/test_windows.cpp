@@ -351,6 +351,23 @@ TEST(without_calls_of_the_api_none_is_enabled) {
   CHECK_EQUAL(c.rows<rows::ApiCalls>().size(), std::size_t{0});
 }
 
+// CUPTI traces only those graphs as a whole that are instantiated meanwhile.
+TEST(graphs_of_a_window_are_recorded_by_node) {
+  Program program;
+  program.begin_before_cuda("capture_range=profiler;graph=graph");
+  const std::uint32_t graph = fake_graph();
+  fake_graph_add(graph, "node");
+  std::uint32_t exec = 0;
+  CHECK_EQUAL(fake_gpu_instantiate(graph, &exec), 0);
+  start();
+  CHECK_EQUAL(fake_gpu_replay(exec, 7, 1000), 0);
+  stop();
+  program.end();
+  const CaptureReader c = program.window(1);
+  CHECK(kernel_names(c) == Names{"node"});
+  CHECK(c.says("CUDA graphs were recorded by node"));
+}
+
 // CUPTI keeps the buffer of a thread that is in a recorded call, and cudaProfilerStop() waits inside.
 TEST(all_calls_of_a_window_are_recorded_but_those_that_end_it) {
   for (const bool early : {true, false}) {

@@ -171,7 +171,8 @@ class Options:
         example="all",
     )
     cuda_graph: str | None = option(
-        "Record each node of a CUDA graph, or each replay as one row, which costs less.",
+        "Record each node of a CUDA graph, or each replay as one row, which costs less. Replays need a recording from "
+        "the start of the program, without capture ranges.",
         choices=("node", "graph"),
         default="node",
         example="graph",

@@ -21,6 +21,13 @@ constexpr int kUnfinishedCallMs = 100;
 
 CuptiSource& source = *new CuptiSource;
 
+bool traces_whole_graphs(const Options& options) { return !options.graph_nodes && (options.kinds & bit(Kind::kernel)); }
+
+// CUPTI traces a graph as a whole only if this was enabled when the graph was instantiated. CUPTI 13.0 crashes a program that
+// launches another graph, and CUPTI 13.5 records nothing of it (docs/internals/collector.md). So tracing must start before CUDA,
+// and must not pause.
+bool can_trace_whole_graphs(const Options& options, bool before_cuda) { return before_cuda && !options.records_windows(); }
+
 }  // namespace
 
 CuptiSource& CuptiSource::instance() { return source; }
@@ -179,12 +186,18 @@ bool CuptiSource::load(const Options& options, Notes& notes) {
   return true;
 }
 
-std::optional<KindSet> CuptiSource::attach(const Options& options, bool before_cuda, Notes& notes) {
+std::optional<KindSet> CuptiSource::attach(Options options, bool before_cuda, Notes& notes) {
   if (active()) {
     notes.add("GPU activity is not recorded: CUPTI has not yet ended the previous recording");
     return std::nullopt;
   }
   if (!load(options, notes)) return std::nullopt;
+  if (traces_whole_graphs(options) && !can_trace_whole_graphs(options, before_cuda)) {
+    options.graph_nodes = true;
+    notes.add(
+        "CUDA graphs were recorded by node, because graph=graph needs a recording that starts before CUDA and has no capture "
+        "range");
+  }
   finalize_ = options.finalize && !options.sample_pc;
   const std::size_t buffer_size = options.buffer_size != 0 ? options.buffer_size : BufferPool::kDefaultBufferSize;
   if (!pool_.open(buffer_size, options.max_memory / 2)) {
@@ -227,14 +240,20 @@ std::optional<KindSet> CuptiSource::enable(const Options& options, bool before_c
   dropped_.store(0);
   counts_dropped_.store(true);
   callbacks_.open(library_, subscriber_);
-  refused_by_features_.clear();
-  const AttachContext context{options, library_, callbacks_, enabler_, notes, refused_by_features_, before_cuda};
+  refused_.clear();
+  // CUPTI 13.5 records nothing of their nodes, unlike CUPTI 13.0.
+  const bool records_nodes = options.graph_nodes && (options.kinds & bit(Kind::kernel));
+  if (records_nodes && traced_whole_graphs_ && library_.version >= kCupti_13_0 + 100)
+    refused_.push_back({"graphs of an earlier recording with graph=graph", "they can only be traced as a whole"});
+  traced_whole_graphs_ |= traces_whole_graphs(options);
+  const AttachContext context{options, library_, callbacks_, enabler_, notes, refused_, before_cuda};
   for (Feature* const feature : features()) feature->attach(context);
   // With a shared CUPTI, enable kinds as in a running program: it is unknown whether enabling them inside cuInit() works.
   const bool first = before_cuda && library_.sharing.load() == nullptr;
-  const auto begin = options.records_windows() ? &Enabler::hold : &Enabler::enable;
   const KeptCalls calls{options.api, options.stacks};
-  const KindSet kinds = (enabler_.*begin)(library_, callbacks_, options.kinds, calls, options.graph_nodes, first);
+  const KindSet kinds = options.records_windows()
+                            ? enabler_.hold(library_, callbacks_, options.kinds, calls, first)
+                            : enabler_.enable(library_, callbacks_, options.kinds, calls, options.graph_nodes, first);
   for (Feature* const feature : features()) feature->kinds_enabled(context);
   active_.store(true, std::memory_order_release);
   return kinds;
@@ -312,7 +331,7 @@ bool CuptiSource::take_back_buffers(bool at_exit) {
 }
 
 std::vector<Refusal> CuptiSource::refused_kinds() const {
-  std::vector<Refusal> refused = refused_by_features_;
+  std::vector<Refusal> refused = refused_;
   const std::vector<Refusal> kinds = enabler_.refused();
   refused.insert(refused.end(), kinds.begin(), kinds.end());
   return refused;

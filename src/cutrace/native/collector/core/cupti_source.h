@@ -26,7 +26,7 @@ class CuptiSource {
 
   // Subscribes and enables kinds. Complete buffers wake the writer. `before_cuda`: inside cuInit(). Returns the kinds that are
   // recorded, nullopt when CUPTI records nothing. Notes name the unrecordable data.
-  std::optional<KindSet> attach(const Options& options, bool before_cuda, Notes& notes);
+  std::optional<KindSet> attach(Options options, bool before_cuda, Notes& notes);
 
   // Any thread of the collector except the writer: flush() and detach() may wait for locks inside CUPTI.
   void flush();
@@ -97,7 +97,8 @@ class CuptiSource {
   CUpti_SubscriberHandle subscriber_ = nullptr;
   Callbacks callbacks_;
   Enabler enabler_;
-  std::vector<Refusal> refused_by_features_;  // written by enable(), before a writer uses CUPTI
+  std::vector<Refusal> refused_;      // written by enable(), before a writer uses CUPTI
+  bool traced_whole_graphs_ = false;  // a recording had graph=graph
   BufferPool pool_;
   std::atomic<bool> active_{false};
   std::atomic<CUptiResult> flushed_{CUPTI_SUCCESS};

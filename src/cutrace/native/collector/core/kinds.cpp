@@ -137,16 +137,12 @@ void enable_api(const CuptiLibrary& cupti, const KeptCalls& keeps, bool by_call,
 }
 
 // Enables each kind separately, and adds them or their refusals to `out`. `dump`: CUPTI also reports existing objects.
-void enable_kinds(const CuptiLibrary& cupti, KindSet kinds, const KeptCalls& calls, bool graph_nodes, bool dump, bool by_call,
-                  EnabledKinds& out) {
+void enable_kinds(const CuptiLibrary& cupti, KindSet kinds, const KeptCalls& calls, bool dump, bool by_call, EnabledKinds& out) {
   // Programs poll events and streams in loops; a query of unfinished work is not a synchronisation.
   if ((kinds & bit(Kind::sync)) && cupti.ActivityEnableAllSyncRecords && !cupti.sharing.load()) cupti.ActivityEnableAllSyncRecords(0);
   constexpr KindSet kObjects = bit(Kind::device) | bit(Kind::context) | bit(Kind::stream);
   for (const Activity& a : kActivities)
     if (kinds & bit(a.kind)) enable_activity(cupti, a.kind, a.activity, a.name, dump && (kObjects & bit(a.kind)), out);
-  // One row for each graph launch replaces the rows of its nodes.
-  if ((kinds & bit(Kind::kernel)) && !graph_nodes)
-    enable_activity(cupti, Kind::kernel, CUPTI_ACTIVITY_KIND_GRAPH_TRACE, "graph=graph", false, out);
   if (!calls.none()) enable_api(cupti, calls, by_call, out);
 }
 
@@ -237,8 +233,8 @@ KindSet Enabler::enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet
                         bool before_cuda) {
   cupti_ = &cupti;
   callbacks_ = &callbacks;
-  graph_nodes_ = graph_nodes;
-  deferred_ = before_cuda ? kinds & kOnGpu : 0;
+  const bool whole_graphs = !graph_nodes && (kinds & bit(Kind::kernel));
+  deferred_ = before_cuda && !whole_graphs ? kinds & kOnGpu : 0;
   without_memory_.store(false);
   {
     const std::lock_guard lock(refused_mutex_);
@@ -247,7 +243,9 @@ KindSet Enabler::enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet
   enabled_ = {};
   enabled_.kinds = kinds & kByFeatures;
   if ((kinds & bit(Kind::api)) == 0) calls.filter = ApiFilter::none;
-  enable_kinds(cupti, kinds & ~deferred_, calls, graph_nodes, !before_cuda, can_enable_by_call(cupti, before_cuda), enabled_);
+  enable_kinds(cupti, kinds & ~deferred_, calls, !before_cuda, can_enable_by_call(cupti, before_cuda), enabled_);
+  // One row for each graph launch replaces the rows of its nodes.
+  if (whole_graphs) enable_activity(cupti, Kind::kernel, CUPTI_ACTIVITY_KIND_GRAPH_TRACE, "graph=graph", false, enabled_);
   const KindSet all = enabled_.kinds | deferred_;
   if (deferred_ == 0 || watch_for_work()) return all;
   enable_deferred();
@@ -283,7 +281,7 @@ bool Enabler::watch(bool on) {
 }
 
 void Enabler::enable_deferred() {
-  enable_kinds(*cupti_, deferred_, {ApiFilter::none, 0}, graph_nodes_, true, false, enabled_);
+  enable_kinds(*cupti_, deferred_, {ApiFilter::none, 0}, true, false, enabled_);
 }
 
 void Enabler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void*) noexcept {
@@ -346,11 +344,9 @@ void Enabler::disable() {
 
 // ---- windows ----
 
-KindSet Enabler::hold(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool graph_nodes,
-                      bool before_cuda) {
+KindSet Enabler::hold(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool before_cuda) {
   cupti_ = &cupti;
   callbacks_ = &callbacks;
-  graph_nodes_ = graph_nodes;
   deferred_ = 0;
   without_memory_.store(false);
   enabled_ = {};
@@ -387,7 +383,7 @@ void Enabler::leave_out_profiler_calls() const {
 KindSet Enabler::resume(bool before_cuda) {
   EnabledKinds enabled;
   enabled.kinds = held_kinds_ & kByFeatures;
-  enable_kinds(*cupti_, held_kinds_, held_calls_, graph_nodes_, !before_cuda, by_call_, enabled);
+  enable_kinds(*cupti_, held_kinds_, held_calls_, !before_cuda, by_call_, enabled);
   leave_out_profiler_calls();
   {
     const std::lock_guard lock(refused_mutex_);

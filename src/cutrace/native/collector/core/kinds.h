@@ -88,7 +88,7 @@ struct EnabledKinds {
 // The cost of the GPU kinds depends on when they are enabled: CUPTI 13.0 spends 45 us on 256 nodes of a CUDA graph if they were
 // enabled with the context, and 32 us if later (docs/internals/collector.md). So inside cuInit() they wait for the first module,
 // or for the first call that submits work: nothing runs on the GPU before. If a call that submits work creates the context, they
-// are enabled as soon as the context exists.
+// are enabled as soon as the context exists. Tracing of whole graphs does not wait, because it must precede the first graph.
 //
 // One thread enables them, inside its callback. Other threads that submit work meanwhile wait for it, because CUPTI would
 // miss their first kernels. They hold no lock and poll the state, for kLongestWait at most.
@@ -103,7 +103,7 @@ class Enabler final : public CallbackHandler {
   void settle();
   void disable();
   // A recording of windows: enables only the calls that a later resume() needs. Returns the kinds to enable.
-  KindSet hold(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool graph_nodes, bool before_cuda);
+  KindSet hold(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool before_cuda);
   // One thread: enables the kinds of a recording of windows, and disables them again. resume() returns the kinds that work.
   KindSet resume(bool before_cuda);
   void suspend();
@@ -137,7 +137,6 @@ class Enabler final : public CallbackHandler {
   EnabledKinds enabled_;  // written by enable(), then by the thread that left State::waiting; others read it once settled
   KindSet deferred_ = 0;
   std::vector<WatchedCall> calls_;  // filled once per process, before CUPTI calls back
-  bool graph_nodes_ = true;
   // For a recording of windows, which may enable and disable its kinds many times.
   bool holds_ = false;
   KindSet held_kinds_ = 0;
