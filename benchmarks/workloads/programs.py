@@ -63,6 +63,14 @@ def build_late_start(folder: Path, arch: str, *, fake: bool) -> None:
               NATIVE / "late_start.cpp", "-ldl", "-lpthread"])  # fmt: skip
 
 
+def build_whole_graphs(folder: Path, arch: str) -> Path:
+    """Compile the program of whole_graphs.py. Returns its path. Raises :class:`Failed`."""
+    program = folder / "whole_graphs"
+    _compile(["nvcc", "-O2", "-std=c++20", f"-arch={arch}", *_headers(), "-o", program, NATIVE / "whole_graphs.cu",
+              "-lcupti"])  # fmt: skip
+    return program
+
+
 def build_endings(folder: Path) -> Path:
     """Compile the library that endings.py's programs use. Returns its path. Raises :class:`Failed`."""
     library = folder / "libendings_work.so"

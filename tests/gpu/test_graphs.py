@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 Record = Callable[..., Any]
 
@@ -47,3 +48,19 @@ def test_one_row_a_replay(record: Record, programs: Path) -> None:
     assert len(recorded.trace.kernels) == 0
     assert (launches["end"] > launches["start"]).all()
     assert set(recorded.call_counts(recorded.launching_calls(launches))) == {"cudaGraphLaunch"}
+
+
+@pytest.mark.parametrize("node", ["empty", "host", "fill", "event", "memory"])
+@pytest.mark.parametrize("mode", ["node", "graph"])
+def test_a_first_graph_without_kernels(record: Record, programs: Path, node: str, mode: str) -> None:
+    recorded = record([programs / "first_graph", node], "--cuda-graph", mode)
+    assert recorded.report["replays"] == 3
+    assert recorded.call_counts()["cudaGraphLaunch"] == 3
+    recorded.assert_lossless()
+
+
+def test_graphs_of_a_window_are_recorded_by_node(record: Record, programs: Path) -> None:
+    recorded = record([programs / "first_graph", "windows"], "--cuda-graph", "graph", "--capture-range", "profiler")
+    assert recorded.report["replays"] == 3
+    assert recorded.kernel_counts() == {"add": 3}
+    assert "CUDA graphs were recorded by node" in recorded.stderr
