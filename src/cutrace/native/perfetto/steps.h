@@ -52,7 +52,16 @@ struct Step : Op {
 
 namespace steps {
 
-// The action of a step before the call of the next step. Conditions and the end make that call themselves.
+// Errors are thrown out of line, because a step that makes calls first saves registers, also without an error.
+[[noreturn, gnu::noinline]] inline void refuse_decrease() {
+  throw std::invalid_argument("the times of a sequence must not decrease");
+}
+
+[[noreturn, gnu::noinline]] inline void refuse_piece(std::uint64_t id) {
+  throw std::out_of_range("no piece with id " + std::to_string(id));
+}
+
+// The action of a step before the call of the next step. Some steps make that call themselves.
 using Body = Step::Code;
 
 inline std::uint8_t* go_on(const Step* step, std::uint8_t* at, std::size_t row, Progress& progress) {
@@ -81,8 +90,16 @@ inline std::uint8_t* open(const Step* s, std::uint8_t* at, std::size_t, Progress
   return at;
 }
 
-inline std::uint8_t* close(const Step*, std::uint8_t* at, std::size_t, Progress& p) {
-  return close_message(*--p.opened, at);
+[[gnu::noinline]] inline std::uint8_t* close_long(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+  return go_on(s + 1, close_long_message(*p.opened, at), row, p);
+}
+
+// Continues with the next step, or with a tail call of close_long(), because a function that calls memmove first saves registers.
+inline std::uint8_t* close(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+  std::uint8_t* const body = *--p.opened;
+  if (!is_short_message(body, at)) [[unlikely]] return close_long(s, at, row, p);
+  close_short_message(body, at);
+  return go_on(s + 1, at, row, p);
 }
 
 template <typename Number>
@@ -114,7 +131,7 @@ struct Of {
 
   static std::uint8_t* delta(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
     const std::uint64_t v = value(s, row, p);
-    if (v < p.last) [[unlikely]] throw std::invalid_argument("the times of a sequence must not decrease");
+    if (v < p.last) [[unlikely]] refuse_decrease();
     const std::uint64_t ahead = v - p.last;
     p.last = v;
     at = put_tag(at, *s);
@@ -124,7 +141,7 @@ struct Of {
 
   static std::uint8_t* blob(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
     const std::uint64_t id = value(s, row, p);
-    if (id >= s->raw_size) [[unlikely]] throw std::out_of_range("no piece with id " + std::to_string(id));
+    if (id >= s->raw_size) [[unlikely]] refuse_piece(id);
     at = put_piece(put_tag(at, *s), s->blobs->begin(id), s->blobs->length(id));
     return at;
   }
@@ -184,7 +201,7 @@ Step::Code code_of(OpKind kind) {
     case OpKind::kBlob: return run<S::blob>;
     case OpKind::kRepeated: return run<S::repeated>;
     case OpKind::kOpen: return run<open>;
-    case OpKind::kClose: return run<close>;
+    case OpKind::kClose: return close;
     case OpKind::kUnless: return S::unless;
     case OpKind::kGiven: return run<given>;
     case OpKind::kInteger: return run<S::integer>;

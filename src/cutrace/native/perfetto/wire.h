@@ -60,18 +60,22 @@ inline std::uint8_t* put_piece(std::uint8_t* at, const std::uint8_t* piece, std:
   return at + size;
 }
 
-// Fills in the length of a nested message, for which one byte was reserved.
-inline std::uint8_t* close_message(std::uint8_t* body, std::uint8_t* end) {
+// Whether the length of a nested message takes the one byte that was reserved.
+inline bool is_short_message(const std::uint8_t* body, const std::uint8_t* end) { return end - body < 0x80; }
+
+// Fills in the length of a short message.
+inline void close_short_message(std::uint8_t* body, const std::uint8_t* end) {
+  body[-1] = static_cast<std::uint8_t>(end - body);
+}
+
+// Moves a longer message to make room for its length, and fills it in. Returns the new end.
+inline std::uint8_t* close_long_message(std::uint8_t* body, const std::uint8_t* end) {
   const auto length = static_cast<std::uint64_t>(end - body);
-  if (length < 0x80) [[likely]] {
-    body[-1] = static_cast<std::uint8_t>(length);
-    return end;
-  }
   std::uint8_t coded[kVarintMax];
   const auto size = put_varint(coded, length) - coded;
   std::memmove(body - 1 + size, body, length);
   std::memcpy(body - 1, coded, static_cast<std::size_t>(size));
-  return end + size - 1;
+  return body - 1 + size + length;
 }
 
 }  // namespace cutrace
