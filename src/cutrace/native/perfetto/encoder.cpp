@@ -31,7 +31,8 @@ struct Bound {
   const Program* program;
   std::vector<AnyColumn> columns;
   std::vector<Step> steps;
-  std::size_t rows = SIZE_MAX;
+  std::vector<std::size_t> given_steps;
+  std::size_t rows = SIZE_MAX;  // of the shortest column; this value without a column
   std::size_t row_bound;
   std::vector<Lists> lists;
 
@@ -41,11 +42,23 @@ struct Bound {
     if (columns.empty()) columns.emplace_back();  // operations without a column refer to the first one
     for (const Op& op : program->ops()) check(op, events);
     const std::vector<Op>& ops = program->ops();
-    for (const Op& op : ops) steps.push_back(step(op));
+    for (const Op& op : ops) {
+      if (op.kind == OpKind::kGiven) given_steps.push_back(steps.size());
+      steps.push_back(step(op));
+    }
     for (std::size_t i = 0; i + 2 < ops.size(); ++i)
       if (ops[i].kind == OpKind::kOpen && ops[i + 1].kind == OpKind::kVarint && !ops[i + 1].optional && ops[i + 2].kind == OpKind::kClose)
         steps[i].code = steps::code_of(OpKind::kMessage, columns[ops[i + 1].column].type, ops[i + 1].per_event);
     steps.push_back({{}, steps::end});
+  }
+
+  // Selects the piece of all events of a segment.
+  void give(std::size_t piece) {
+    for (const std::size_t at : given_steps) {
+      Step& given = steps[at];
+      given.data = given.blobs->begin(piece);
+      given.raw_size = static_cast<std::uint32_t>(given.blobs->length(piece));
+    }
   }
 
   std::uint8_t* encode(std::uint8_t* at, std::size_t row, Progress& progress) const {
@@ -157,17 +170,18 @@ nb::tuple encode(Writable<std::uint8_t> out, std::size_t at,
   const auto encode_events = [&](std::uint8_t* cursor) {
     Progress progress;
     for (std::size_t segment = 0; segment < segments; ++segment) {
-      progress.piece = pieces[segment];
+      const std::size_t piece = pieces[segment], end = offsets[segment + 1];
+      for (Bound& bound : bounds) bound.give(piece);
       progress.last = lasts[segment];
-      for (; event < offsets[segment + 1]; ++event) {
+      for (; event < end; ++event) {
         const std::size_t stream = which ? (*which)[event] : 0;
         if (stream >= bounds.size()) throw std::out_of_range("no stream " + std::to_string(stream));
         const Bound& bound = bounds[stream];
         const std::size_t row = rows ? (*rows)[event] : event;
-        if (row >= bound.rows && bound.rows != SIZE_MAX) throw std::out_of_range("no row " + std::to_string(row));
+        if (row >= bound.rows) throw std::out_of_range("no row " + std::to_string(row));
         const std::size_t lists = bound.lists.empty() ? 0 : list_bound(bound, event, row);
         const auto room = static_cast<std::size_t>(begin + out.size - cursor);
-        if (room < bound.row_bound + lists && room < own_bound(bound, event, row, progress.piece) + lists) {
+        if (room < bound.row_bound + lists && room < own_bound(bound, event, row, piece) + lists) {
           lasts.set(segment, progress.last);
           return cursor;
         }

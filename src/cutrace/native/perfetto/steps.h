@@ -25,13 +25,13 @@ inline constexpr std::size_t kTextMax = 32;  // the longest output of a number
 // The state of encoding one event.
 struct Progress {
   std::size_t event;
-  std::size_t piece;   // of the segment
   std::uint64_t last;  // the previous value for differences
   std::uint8_t** opened;
   std::uint8_t* open[kDepthMax];
 };
 
-// An operation with its columns. For kBlob, raw_size is the number of pieces.
+// An operation with its columns. For kBlob, raw_size is the number of pieces. For kGiven, data and raw_size are the piece of the
+// segment.
 struct Step : Op {
   using Code = std::uint8_t* (*)(const Step* step, std::uint8_t* at, std::size_t row, Progress& progress);
 
@@ -80,8 +80,8 @@ inline std::uint8_t* raw(const Step* s, std::uint8_t* at, std::size_t, Progress&
   return put_piece(at, s->data, s->raw_size);
 }
 
-inline std::uint8_t* given(const Step* s, std::uint8_t* at, std::size_t, Progress& p) {
-  return put_piece(put_tag(at, *s), s->blobs->begin(p.piece), s->blobs->length(p.piece));
+inline std::uint8_t* given(const Step* s, std::uint8_t* at, std::size_t, Progress&) {
+  return put_piece(put_tag(at, *s), s->data, s->raw_size);
 }
 
 inline std::uint8_t* open(const Step* s, std::uint8_t* at, std::size_t, Progress& p) {
