@@ -39,19 +39,21 @@ class Blobs {
   std::size_t length(std::size_t id) const { return piece(id).size; }
 
  private:
-  static constexpr std::size_t kChunk = 1 << 12, kFirst = 64;
+  static constexpr std::size_t kChunk = 1 << 12, kFirstBits = 6, kFirst = 1 << kFirstBits;
 
   struct Piece {
     const std::uint8_t* begin = nullptr;
     std::size_t size = 0;
   };
-  // The entries are in parts. Each part is twice as long as the previous part.
+  // The entries are in parts. Each part is twice as long as the previous part. The sum of an id and kFirst has its part in the
+  // position of the highest bit, and its index in the lower bits.
   struct Position {
     std::size_t part, index;
   };
   static Position position(std::size_t id) {
-    const std::size_t part = static_cast<std::size_t>(std::bit_width(id / kFirst + 1)) - 1;
-    return {part, id - kFirst * ((std::size_t{1} << part) - 1)};
+    const std::size_t sum = id + kFirst;
+    const auto high = static_cast<std::size_t>(std::bit_width(sum)) - 1;
+    return {high - kFirstBits, sum ^ std::size_t{1} << high};
   }
   const Piece& piece(std::size_t id) const {
     const Position at = position(id);
