@@ -135,7 +135,7 @@ struct Of {
     const std::uint64_t ahead = v - p.last;
     p.last = v;
     at = put_tag(at, *s);
-    at = ahead >> 56 ? put_varint(at, ahead) : put_short_varint(at, ahead);
+    at = ahead >> 56 ? put_long_varint(at, ahead) : put_short_varint(at, ahead);
     return at;
   }
 

@@ -30,20 +30,23 @@ inline std::uint8_t* put_short_varint(std::uint8_t* at, std::uint64_t value) {
   return at + size;
 }
 
+// Writes a number of 2^56 or more.
+inline std::uint8_t* put_long_varint(std::uint8_t* at, std::uint64_t value) {
+  while (value >= 0x80) {
+    *at++ = static_cast<std::uint8_t>(value | 0x80);
+    value >>= 7;
+  }
+  *at++ = static_cast<std::uint8_t>(value);
+  return at;
+}
+
 // Most columns have only small or only large numbers, so these branches are predictable.
 inline std::uint8_t* put_varint(std::uint8_t* at, std::uint64_t value) {
   if (value < 0x80) {
     *at = static_cast<std::uint8_t>(value);
     return at + 1;
   }
-  if (value >> 56) [[unlikely]] {
-    while (value >= 0x80) {
-      *at++ = static_cast<std::uint8_t>(value | 0x80);
-      value >>= 7;
-    }
-    *at++ = static_cast<std::uint8_t>(value);
-    return at;
-  }
+  if (value >> 56) [[unlikely]] return put_long_varint(at, value);
   return put_short_varint(at, value);
 }
 
