@@ -44,16 +44,16 @@ inline std::uint32_t portable(std::uint32_t crc, const unsigned char* p, std::si
 
 #if defined(__x86_64__)
 #define CUTRACE_CRC_TARGET __attribute__((target("sse4.2,crc32")))
-CUTRACE_CRC_TARGET inline std::uint32_t add_word(std::uint32_t crc, std::uint64_t word) {
-  return static_cast<std::uint32_t>(_mm_crc32_u64(crc, word));
-}
+CUTRACE_CRC_TARGET inline std::uint64_t add_word(std::uint64_t crc, std::uint64_t word) { return _mm_crc32_u64(crc, word); }
 CUTRACE_CRC_TARGET inline std::uint32_t add_byte(std::uint32_t crc, unsigned char byte) {
   return _mm_crc32_u8(crc, byte);
 }
 inline bool has_hardware() { return __builtin_cpu_supports("sse4.2"); }
 #elif defined(__aarch64__) && defined(__linux__)
 #define CUTRACE_CRC_TARGET __attribute__((target("+crc")))
-CUTRACE_CRC_TARGET inline std::uint32_t add_word(std::uint32_t crc, std::uint64_t word) { return __crc32cd(crc, word); }
+CUTRACE_CRC_TARGET inline std::uint64_t add_word(std::uint64_t crc, std::uint64_t word) {
+  return __crc32cd(static_cast<std::uint32_t>(crc), word);
+}
 CUTRACE_CRC_TARGET inline std::uint32_t add_byte(std::uint32_t crc, unsigned char byte) { return __crc32cb(crc, byte); }
 inline bool has_hardware() { return (getauxval(AT_HWCAP) & (1UL << 7)) != 0; }  // HWCAP_CRC32
 #endif
@@ -81,22 +81,27 @@ inline std::uint32_t shifted(std::uint32_t crc) {
   return kShift[0][crc & 0xFF] ^ kShift[1][crc >> 8 & 0xFF] ^ kShift[2][crc >> 16 & 0xFF] ^ kShift[3][crc >> 24];
 }
 
-CUTRACE_CRC_TARGET inline std::uint32_t hardware(std::uint32_t crc, const unsigned char* p, std::size_t n) {
+// Checksums are 64-bit numbers in the loops, because the instruction takes and returns such numbers: each conversion would be an
+// instruction of its own.
+CUTRACE_CRC_TARGET inline std::uint32_t hardware(std::uint32_t before, const unsigned char* p, std::size_t n) {
   const auto word = [](const unsigned char* at) {
     std::uint64_t value;
     std::memcpy(&value, at, sizeof value);
     return value;
   };
+  std::uint64_t first = before;
   for (; n >= 3 * kPart; p += 3 * kPart, n -= 3 * kPart) {
-    std::uint32_t second = 0, third = 0;
+    std::uint64_t second = 0, third = 0;
     for (std::size_t i = 0; i < kPart; i += 8) {
-      crc = add_word(crc, word(p + i));
+      first = add_word(first, word(p + i));
       second = add_word(second, word(p + kPart + i));
       third = add_word(third, word(p + 2 * kPart + i));
     }
-    crc = shifted(shifted(crc) ^ second) ^ third;
+    const std::uint64_t both = shifted(static_cast<std::uint32_t>(first)) ^ second;
+    first = shifted(static_cast<std::uint32_t>(both)) ^ third;
   }
-  for (; n >= 8; p += 8, n -= 8) crc = add_word(crc, word(p));
+  for (; n >= 8; p += 8, n -= 8) first = add_word(first, word(p));
+  auto crc = static_cast<std::uint32_t>(first);
   for (; n; ++p, --n) crc = add_byte(crc, *p);
   return crc;
 }
