@@ -7,7 +7,7 @@ configuration does not determine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,7 @@ _SCHEDULERS = 4
 UNLIMITED = -1
 
 
-@dataclass(frozen=True)
-class Occupancy:
+class Occupancy(NamedTuple):
     """Arrays with an entry for each launch: blocks that fit on a multiprocessor by each limit, and the resulting
     occupancy.
 

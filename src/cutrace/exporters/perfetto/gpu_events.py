@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from .proto import Columns, Delta, Each, FromColumn, Piece, SegmentPiece, Templa
 Lists = tuple[np.ndarray, np.ndarray]  # offsets by row, and ids
 
 
-@dataclass(frozen=True)
-class GpuRows:
+class GpuRows(NamedTuple):
     """The rows of a block in the order of their start. ``kinds`` numbers the styles of these rows in order of
     appearance, and ``first`` has the first row of each. ``frames`` (:meth:`StyleIndex.frames`) and the ``computed``
     columns are by row."""

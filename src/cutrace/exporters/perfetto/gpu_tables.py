@@ -8,7 +8,7 @@ described one by one, from field names.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,8 +46,7 @@ TEXT_FIELDS = (
 ABSENT = (1 << 64) - 1  # in a column: the style has no such number
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(NamedTuple):
     """The shared data of a family: arguments, fields of the interned kernel, and the name. The name is missing if
     styles differ in it. Copies and fills have an interned kernel without a name, for the arguments only; their stage is
     not *Kernel*.
@@ -55,11 +54,10 @@ class Family:
 
     arguments: Mapping[str, int | str | None]
     name: str = ""
-    kernel: Mapping[str, str] = field(default_factory=dict)
+    kernel: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True)
-class GpuTable:
+class GpuTable(NamedTuple):
     """The description of a table's events.
 
     A family depends on the device, on ``family_fields``, and on ``launch_fields`` of the launch configuration, if rows

@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol
@@ -136,8 +136,7 @@ Levels = Callable[[Trace, np.ndarray], np.ndarray]
 Describe = Callable[[Trace, np.void], EventStyle]
 
 
-@dataclass(frozen=True)
-class HostTable:
+class HostTable(NamedTuple):
     """The description of a table's events on tracks.
 
     ``track`` describes its tracks. The key of a track is the value of ``track_fields``: 0 without fields, a tuple for
@@ -156,7 +155,7 @@ class HostTable:
     style_fields: tuple[str, ...] = ()
     describe: Describe | None = None
     arguments: tuple[str, ...] = ()
-    strings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    strings: Mapping[str, tuple[str, ...]] = {}
     kind: Literal["", "counter", "flow"] = ""
     select: Callable[[np.ndarray], np.ndarray] | None = None
     value: Callable[[np.ndarray], np.ndarray] | None = None
@@ -456,7 +455,7 @@ _RANGE = HostTable(
     counted=True,
     text=True,
 )
-_CROSSING = replace(_RANGE, arguments=("range_id", "thread", "end_thread"))
+_CROSSING = _RANGE._replace(arguments=("range_id", "thread", "end_thread"))
 _SLICE = HostTable(
     "host_slices",
     THREAD,
@@ -487,9 +486,8 @@ TABLES: tuple[HostTable, ...] = (
         levels=_levels_of_calls,
         submits=True,
     ),
-    replace(_RANGE, select=lambda r: r["kind"] == 0),
-    replace(
-        _CROSSING,
+    _RANGE._replace(select=lambda r: r["kind"] == 0),
+    _CROSSING._replace(
         track=_domain_track,
         track_fields=("domain",),
         select=lambda r: r["kind"] != 0,
@@ -595,24 +593,21 @@ TABLES: tuple[HostTable, ...] = (
         value=lambda rows: rows["value"],
         derived=COUNTED,
     ),
-    replace(_SLICE, select=lambda r: r["track"] == 0),
-    replace(
-        _SLICE,
+    _SLICE._replace(select=lambda r: r["track"] == 0),
+    _SLICE._replace(
         track=_named_track,
         track_fields=("track",),
         arguments=("external", "thread"),
         select=lambda r: r["track"] != 0,
     ),
-    replace(_INSTANT, select=lambda r: (r["track"] == 0) & (r["scope"] == 0)),
-    replace(
-        _INSTANT,
+    _INSTANT._replace(select=lambda r: (r["track"] == 0) & (r["scope"] == 0)),
+    _INSTANT._replace(
         track=_named_track,
         track_fields=("track",),
         arguments=("thread",),
         select=lambda r: r["track"] != 0,
     ),
-    replace(
-        _INSTANT,
+    _INSTANT._replace(
         track=_moments_track,
         track_fields=("scope",),
         arguments=("thread",),
@@ -646,13 +641,11 @@ TABLES: tuple[HostTable, ...] = (
 
 #: Slices that never ended have separate tracks. On other tracks, the end event of another slice would end them.
 OPEN_TABLES = (
-    replace(
-        _CROSSING,
+    _CROSSING._replace(
         track=named("NVTX ranges still open at the end, thread {}"),
         open=True,
     ),
-    replace(
-        _SLICE,
+    _SLICE._replace(
         track=named("slices still open at the end, thread {}"),
         open=True,
     ),
@@ -892,8 +885,7 @@ class HostEvents:
         return _packet(event, extra)
 
 
-@dataclass(frozen=True)
-class HostRows:
+class HostRows(NamedTuple):
     """Some rows of a block. ``kinds`` numbers their combinations in order of appearance, and ``first`` has the first
     row of each. Both are missing for rows with arguments of the source: their combinations are numbered later, in
     order."""
@@ -906,8 +898,7 @@ class HostRows:
     first: np.ndarray | None
 
 
-@dataclass
-class HostChunk:
+class HostChunk(NamedTuple):
     """Some rows of a table, the combination of each, and the columns for their template."""
 
     events: HostEvents
@@ -1108,8 +1099,7 @@ class HostTracks:
             self._described.packet({"track_descriptor": descriptor})
 
 
-@dataclass(frozen=True)
-class SpoolBlock:
+class SpoolBlock(NamedTuple):
     """Some rows of a spool, with the attributes of a :class:`BlockInfo`."""
 
     spool: Spool

@@ -53,8 +53,7 @@ _MOST_EXTRA = 8
 _WINDOWS_AHEAD = 2
 
 
-@dataclass(frozen=True)
-class HostColumns:
+class HostColumns(NamedTuple):
     """The columns of the host tables. ``with_text`` names the tables whose rows have arguments in JSON. ``waits`` is
     None if no data is derived. ``stacks`` is None if no call has a stack."""
 

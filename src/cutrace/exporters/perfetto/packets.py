@@ -13,9 +13,8 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Ordered
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,8 +40,7 @@ def text_field(field: str) -> str:
     return "name"
 
 
-@dataclass(frozen=True)
-class Interned:
+class Interned(NamedTuple):
     """One entry of interned data: its field of InternedData, its ``iid``, and its other values."""
 
     field: str

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -112,8 +111,7 @@ def utf8(value: str) -> bytes:
 Columns = dict[str, "np.ndarray | Blobs"]
 
 
-@dataclass(frozen=True)
-class FromColumn:
+class FromColumn(NamedTuple):
     """The value of a column. The field is omitted where the column holds ``omit``. With ``event`` the column has an
     entry for each event instead of each row."""
 
@@ -122,8 +120,7 @@ class FromColumn:
     event: bool = False
 
 
-@dataclass(frozen=True)
-class Delta:
+class Delta(NamedTuple):
     """The difference from the previous ``Delta`` of the segment, in any template. ``event`` is as for
     :class:`FromColumn`."""
 
@@ -131,8 +128,7 @@ class Delta:
     event: bool = False
 
 
-@dataclass(frozen=True)
-class Each:
+class Each(NamedTuple):
     """A repeated field: the list ``values[offsets[row]:offsets[row + 1]]``. ``event`` as for :class:`FromColumn`."""
 
     offsets: str
@@ -140,8 +136,7 @@ class Each:
     event: bool = False
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """Encoded fields from the :class:`Blobs` bound as ``table``, by the id in column ``ids``. The key in the
     description has no meaning, because the encoded fields have numbers."""
 
@@ -149,24 +144,21 @@ class Piece:
     table: str
 
 
-@dataclass(frozen=True)
-class String:
+class String(NamedTuple):
     """A string from the :class:`Blobs` bound as ``table``, by the id in column ``ids``."""
 
     ids: str
     table: str
 
 
-@dataclass(frozen=True)
-class SegmentPiece:
+class SegmentPiece(NamedTuple):
     """Encoded fields that all events of a segment share: the segment's entry of the :class:`Blobs` bound as ``table``.
     The key in the description is ignored."""
 
     table: str
 
 
-@dataclass(frozen=True)
-class When:
+class When(NamedTuple):
     """A value that is omitted where a column has the value ``unless``."""
 
     column: str
@@ -202,8 +194,7 @@ class Template:
 
     def _compile(self, message: str, description: Mapping[str, Any]) -> list[Op]:
         items = (
-            (name, v if isinstance(v, list | tuple) else (v,))
-            for name, v in description.items()
+            (name, v if isinstance(v, list) else [v]) for name, v in description.items()
         )
         return self._joined(
             self._field(message, name, value)

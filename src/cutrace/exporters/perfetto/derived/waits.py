@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -155,8 +156,7 @@ class _StreamWaits:
         self.by = self.waits["by"].copy()
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(NamedTuple):
     """Work of one stream in one part: correlation ids (ascending), event ids and rows."""
 
     part: int
