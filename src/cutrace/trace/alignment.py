@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,8 +33,7 @@ MOVED = "a file without clock snapshots was moved in time to start with the firs
 KEPT = "a file has the times of its own clock, not of the first file's: `clock='align'` aligns it"
 
 
-@dataclass(frozen=True)
-class Lead:
+class Lead(NamedTuple):
     """REALTIME less BOOTTIME of one machine: ``ns`` at the time ``at`` (ns of BOOTTIME), growing by ``drift`` ns for
     each ns. ``error`` is the largest error (ns). ``stepped`` says that the wall clock was set between snapshots."""
 

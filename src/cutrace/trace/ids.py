@@ -6,15 +6,14 @@ of each. The map of the first process is nearly always the identity, and then it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from .._native import exceeds
 
 
-@dataclass(frozen=True)
-class IdMap:
+class IdMap(NamedTuple):
     """Ids of one process (``local``, ascending) and the same ids in the trace (``to``)."""
 
     local: np.ndarray

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -154,8 +154,7 @@ class ProcessIds:
         return _among(self.keys[begin:end], wanted)
 
 
-@dataclass(frozen=True)
-class OwnedCalls:
+class OwnedCalls(NamedTuple):
     """Rows of ``api_calls`` of one ``process``. ``nests`` are the nests that the calls are in: pairs of an index of a
     row and a nest, as :meth:`Ranges.members` returns them. It is None if ranges do not matter."""
 

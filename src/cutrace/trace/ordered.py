@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, count
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +46,7 @@ S = TypeVar("S", bound=TimedSource)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """The limits of a window and of the blocks that stay in memory for later windows, in bytes and blocks."""
 
     window_bytes: int
@@ -77,14 +76,17 @@ class LiveBlock(Generic[S, T]):
         return int(self.starts[self.starts >= taken].min())
 
 
-@dataclass(order=True)
+@dataclass(eq=False)
 class _Waiting(Generic[S]):
     """A block that is not in memory, and the start of its first remaining row."""
 
     time: int
     order: int
-    source: S = field(compare=False)
-    taken: int = field(default=0, compare=False)
+    source: S
+    taken: int = 0
+
+    def __lt__(self, other: _Waiting[S]) -> bool:
+        return (self.time, self.order) < (other.time, other.order)
 
 
 class BlockOrder(Generic[S, T]):

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -59,8 +59,7 @@ _CUTRACE_MARK = 1
 _NO_DEVICE = 0xFFFF
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(NamedTuple):
     """An interval of a process, ``start`` <= time < ``end`` (ns). If ``thread`` is not 0, it is an interval of a range
     of this thread in an NVTX ``domain`` (the string id of its name)."""
 
@@ -350,7 +349,7 @@ class SelectedRows:
     def _stretches(self) -> _Stretches:
         # An empty range contains no rows, but touches the rows around it.
         stretches = self._selection.stretches or ()
-        lasting = [replace(s, end=max(s.end, s.start + 1)) for s in stretches]
+        lasting = [s._replace(end=max(s.end, s.start + 1)) for s in stretches]
         return _Stretches(tuple(lasting))
 
     @cached_property

@@ -11,11 +11,11 @@ import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -64,8 +64,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-@dataclass(frozen=True)
-class _Interned:
+class _Interned(NamedTuple):
     """An interned table: its rows by id of the trace, and the id map of each process."""
 
     rows: np.ndarray
