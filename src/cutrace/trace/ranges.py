@@ -175,6 +175,9 @@ class Ranges:
         sizes = last - first
         if (sizes == 1).all():
             return slice(None), self._members.take(first)
+        if (sizes <= 1).all():
+            inside = np.flatnonzero(sizes)
+            return inside, self._members.take(first[inside])
         indices = np.arange(len(owner))
         places = spanned(first, last)
         return np.repeat(indices, sizes), self._members.take(places)
