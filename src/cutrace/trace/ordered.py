@@ -72,6 +72,8 @@ class LiveBlock(Generic[S, T]):
     @property
     def next_start(self) -> int:
         """The first start of the rows that were not taken."""
+        if not self.taken:
+            return int(self.starts.min())
         taken = self.starts.dtype.type(self.taken)
         return int(self.starts[self.starts >= taken].min())
 
