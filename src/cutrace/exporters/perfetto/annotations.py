@@ -197,7 +197,8 @@ def _object(data: bytes) -> dict[str, Any] | None:
 
 def _is_number(value: Any) -> bool:
     if isinstance(value, int):
-        return not isinstance(value, bool) and -(1 << 63) <= value < 1 << 64
+        fits = -(1 << 63) <= value < 1 << 64
+        return fits and not isinstance(value, bool)
     return isinstance(value, float)
 
 

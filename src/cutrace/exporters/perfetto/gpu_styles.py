@@ -74,7 +74,8 @@ class KeyIndex:
     def of(self, rows: np.ndarray) -> np.ndarray:
         columns = [rows[field] for field in self.fields]
         numbers, new = self._numbers.ids(columns)
-        self.keys += zip(*(column[new].tolist() for column in columns), strict=True)
+        new_values = [column[new].tolist() for column in columns]
+        self.keys += zip(*new_values, strict=True)
         return numbers
 
 

@@ -776,7 +776,8 @@ class HostEvents:
             if not selected.all():
                 rows = chosen(rows, selected)
         # Copy the column, because the layout of each window reads all starts.
-        starts = rows[self.table.layout.start_field or ""].copy()
+        start_field = self.table.layout.start_field or ""
+        starts = rows[start_field].copy()
         levels = None
         if self.table.levels:
             levels = self.table.levels(self._trace, rows)

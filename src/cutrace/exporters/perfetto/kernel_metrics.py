@@ -99,14 +99,18 @@ class _Busy:
 
     def __init__(self, trace: Trace, metrics: Sequence[np.ndarray]) -> None:
         times = [rows[name] for rows in metrics for name in ("start", "end")]
-        self._times = distinct(np.concatenate([np.zeros(0, np.uint64), *times]))
+        no_times = np.zeros(0, np.uint64)
+        all_times = np.concatenate([no_times, *times])
+        self._times = distinct(all_times)
         #: By time: the number of kernels that run directly after this time, and how many of these kernels started
         #: before it.
         self._running = np.zeros(len(self._times), np.int64)
         self._across = np.zeros(len(self._times), np.int64)
         if len(self._times):
             for rows in trace.blocks("kernels"):
-                self._count(np.sort(rows["start"]), np.sort(rows["end"]))
+                starts = np.sort(rows["start"])
+                ends = np.sort(rows["end"])
+                self._count(starts, ends)
 
     def _count(self, starts: np.ndarray, ends: np.ndarray) -> None:
         ended = np.searchsorted(ends, self._times, "right")

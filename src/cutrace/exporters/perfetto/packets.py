@@ -120,7 +120,8 @@ class SentNumbers:
         try:
             used = self._used(numbers)
         except IndexError:
-            more = np.zeros(2 * int(numbers.max()) + 1 - len(self._sent), bool)
+            largest = int(numbers.max())
+            more = np.zeros(2 * largest + 1 - len(self._sent), bool)
             self._sent = np.append(self._sent, more)
             used = self._used(numbers)
         new = np.flatnonzero(used & ~self._sent)

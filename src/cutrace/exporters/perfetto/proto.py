@@ -254,7 +254,8 @@ class Template:
             ]
         kind = field(message, name)
         if isinstance(value, FromColumn):
-            omit = (value.omit or 0) & (1 << 64) - 1
+            omitted = value.omit or 0
+            omit = omitted & (1 << 64) - 1
             code = _OF_CODING[kind.coding]
             column = self._column(value.name)
             return [

@@ -40,7 +40,8 @@ class _Reading(NamedTuple):
 
     def values(self, rows: np.ndarray) -> np.ndarray:
         mask = np.uint64((1 << self.bits) - 1)
-        numbers: np.ndarray = rows["values"] >> np.uint64(self.shift) & mask
+        shifted = rows["values"] >> np.uint64(self.shift)
+        numbers: np.ndarray = shifted & mask
         return numbers * self.factor
 
 

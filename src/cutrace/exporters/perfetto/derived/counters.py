@@ -199,13 +199,15 @@ class MemoryCounters:
         factors = []
         fields = rows[["device", "memory", "operation"]]
         for device, memory, operation in fields[first].tolist():
-            held.append(self._held.setdefault((device, memory), len(self._held)))
+            number = self._held.setdefault((device, memory), len(self._held))
+            held.append(number)
             factors.append(_FACTORS.get(operation, 0))
             gpu = _NONE
             if memory in _IN_GPU:
                 gpu = self._gpus.setdefault(device, len(self._gpus))
             gpus.append(gpu)
-        changes = np.array(factors, np.int64), rows["time"], rows["bytes"]
+        signs = np.array(factors, np.int64)
+        changes = signs, rows["time"], rows["bytes"]
         of_kinds = self._counters.numbers(len(self._held))[held]
         of_gpus = np.array(gpus, np.uint32)
         sums = self._on_gpus.levels, of_gpus

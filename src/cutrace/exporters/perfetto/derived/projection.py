@@ -204,7 +204,8 @@ class RangesOnStreams:
             rows[name] = ranges[name]
         rows["start"] = over["start"]
         rows["end"] = over["end"]
-        keys = np.array([*self._queues.keys, (0, 0, 0)], np.uint32)
+        streams = [*self._queues.keys, (0, 0, 0)]
+        keys = np.array(streams, np.uint32)
         keys = keys.take(over["queue"], axis=0)
         for column, name in enumerate(QUEUE_FIELDS):
             rows[name] = keys[:, column]

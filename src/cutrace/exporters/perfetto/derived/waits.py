@@ -60,7 +60,8 @@ class _Last:
         newest = work[at]
         later = newest >= self._work[begin:end]
         self._work[begin:end][later] = newest[later]
-        self._ids[begin:end][later] = ids[at][later]
+        newest_ids = ids[at]
+        self._ids[begin:end][later] = newest_ids[later]
         self._filled = min(self._filled, begin)
 
     def below(self, asked: np.ndarray) -> np.ndarray:
