@@ -157,6 +157,14 @@ def test_the_reader_finds_the_next_block_behind_a_damaged_header(tmp_path):
         assert any("lacks" in d.reason for d in reader.damage), "the gap in the block numbers is named too"
 
 
+def test_a_file_that_lacks_its_start_is_damaged(tmp_path):
+    data = write(tmp_path / "a.bin")
+    with Reader(tmp_path / "a.bin") as reader:
+        second = reader.blocks[1].offset
+    with Reader(write_to(tmp_path / "a.bin", data[second:])) as reader:
+        assert "process 0 lacks 1 block" in [damage.reason for damage in reader.damage]
+
+
 def test_a_newer_layout_is_read_by_the_fields_that_both_know(tmp_path):
     fields = [["new_field", "u64", 0, ""], ["end", "u64", 8, "ns"], ["start", "u64", 16, "ns"], ["odd", "u128", 24, ""]]
     rows = np.zeros(

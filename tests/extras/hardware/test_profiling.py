@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 import cutrace
+from captures import Capture
+from cutrace.errors import CutraceError
+from cutrace.extras.hardware.work import choose_launches
 from profiled import Runs
 from support.fakedriver import FakeDriver
 
@@ -35,6 +38,18 @@ def test_a_launch_gets_the_values_of_its_own_process(runs: Runs) -> None:
         (pid,) = {trace.processes[row["process"]].pid for row in trace.kernel_metrics}
         (mine,) = (row for row in trace.kernels if trace.processes[row["process"]].pid == pid)
         assert trace.launches[mine["launch"]]["grid_x"] == 9
+
+
+@pytest.mark.parametrize("graphs", [0, 2])
+def test_an_empty_choice_names_the_kernels_of_graphs(tmp_path: Path, graphs: int) -> None:
+    with Capture(tmp_path / "a.bin") as c:
+        c.kernel(c.launch("axpy"), 1_000, 2_000, correlation=1)
+        for node in range(graphs):
+            c.kernel(c.launch("node", graph=1, graph_node=node), 3_000 + node, 4_000, correlation=2)
+    with cutrace.load(tmp_path / "a.bin") as trace, pytest.raises(CutraceError, match="nothing is left") as error:
+        choose_launches(trace, None, None, skip=1, count=None)
+    others = ", and 2 inside CUDA graphs, which cannot be replayed one by one" if graphs else ""
+    assert f"1 launch met the filter{others}. Change" in str(error.value)
 
 
 THREE = """
