@@ -14,26 +14,14 @@ extern "C" __attribute__((weak)) const char* __tsan_default_suppressions() { ret
 
 namespace check {
 
-struct Test {
-  const char* name;
-  void (*body)();
-};
-inline std::vector<Test>& tests() {
-  static std::vector<Test> all;
-  return all;
-}
 struct Register {
-  Register(const char* name, void (*body)()) { tests().push_back({name, body}); }
+  Register(const char* name, void (*body)());
 };
 
 // Printed with a failure: the seed and the actions of a random test.
 inline std::string (*about)() = nullptr;
 
-[[noreturn]] inline void failed(const char* file, int line, const std::string& what) {
-  std::cerr << file << ":" << line << ": " << what << std::endl;
-  if (about != nullptr) std::cerr << about() << std::endl;
-  std::_Exit(1);
-}
+[[noreturn]] void failed(const char* file, int line, const std::string& what);
 
 template <typename A, typename B>  // by value: a packed field cannot bind to a reference
 void equal(A a, B b, const char* text, const char* file, int line) {
@@ -42,19 +30,8 @@ void equal(A a, B b, const char* text, const char* file, int line) {
   failed(file, line, text);
 }
 
-inline int main(int argc, char** argv) {
-  if (argc < 2) {
-    for (const Test& test : tests()) std::printf("%s\n", test.name);
-    return 0;
-  }
-  for (const Test& test : tests()) {
-    if (std::strcmp(test.name, argv[1]) != 0) continue;
-    test.body();
-    return 0;
-  }
-  std::fprintf(stderr, "no test is called %s\n", argv[1]);
-  return 2;
-}
+// The function main() of a test program.
+int main(int argc, char** argv);
 
 }  // namespace check
 
