@@ -16,7 +16,7 @@ import numpy as np
 from cutrace.cli import main
 from cutrace.runbin import TABLES, Writer
 
-from .program_server import server_for
+from .program_server import ProgramServer, server_for
 
 #: Prepended to a Python program. `capture(...)` writes the files of a recorded process.
 _PREAMBLE = """
@@ -67,10 +67,13 @@ def _starts_alike(variables: dict[str, str]) -> bool:
     return not changed or changed == {"LD_LIBRARY_PATH", "PYTHONPATH"}
 
 
+def _server(variables: dict[str, str]) -> ProgramServer:
+    return server_for(variables.get("LD_LIBRARY_PATH", ""), variables.get("PYTHONPATH", ""))
+
+
 def _run_in_fork(words: list[str], variables: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
-    server = server_for(variables.get("LD_LIBRARY_PATH", ""), variables.get("PYTHONPATH", ""))
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        status = server.run(["cutrace", *words], folder, variables, out, err)
+        status = _server(variables).run(["cutrace", *words], folder, variables, out, err)
         texts = []
         for file in (out, err):
             file.seek(0)
@@ -91,16 +94,20 @@ def on_a_terminal(*arguments: object, status: int = 0, cwd: Path | None = None, 
     import pty  # Windows lacks it
 
     control, terminal = pty.openpty()
-    command = [sys.executable, "-m", "cutrace", *map(str, arguments)]
-    base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
-    streams = {"stdin": subprocess.DEVNULL, "stdout": terminal, "stderr": terminal}
-    with subprocess.Popen(command, **streams, env={**base, **environ}, cwd=cwd) as process:
-        os.close(terminal)
-        shown = b""
+    variables = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")} | environ
+    assert _starts_alike(variables)
+    shown = b""
+
+    def read(_: int) -> None:
+        nonlocal shown
+        output.close()
         with suppress(OSError):  # reading a terminal fails after its last writer has closed it
             while piece := os.read(control, 1 << 16):
                 shown += piece
-        assert process.wait(timeout=60) == status
+
+    with os.fdopen(terminal, "wb", 0) as output:
+        command = ["cutrace", *map(str, arguments)]
+        assert _server(variables).run(command, cwd or Path.cwd(), variables, output, output, read) == status
     os.close(control)
     return shown.decode()
 

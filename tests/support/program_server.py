@@ -1,9 +1,9 @@
-"""Runs pytest and the command line in forks of a process that has already imported them. They then start in a fifth of
-the time.
+"""Runs pytest, its workers and the command line in forks of a process that has already imported them. They then start
+in a fifth of the time.
 
 The program reads requests from a socket until it is closed. Its argument is the number of the socket. A request is JSON
-(the module and its arguments, the folder, the umask, the variables) and three files: one for stdout, one for stderr,
-and one for the process id and the exit status.
+(the module and its arguments, the folder, the umask, the variables) and four files: one for stdin, one for stdout, one
+for stderr, and one for the process id and the exit status. In place of the module, ``-c`` and a program can stand.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 #: Modules that sessions and verbs import, directly or by importing others.
 _MODULES = (
@@ -56,29 +57,50 @@ class ProgramServer:
     ) -> int:
         """Run the module ``command[0]`` with arguments, as ``python -m`` does, and call ``while_running`` with its
         process id. Returns the exit status."""
-        ours, theirs = socket.socketpair()
-        ours.settimeout(120)
-        with ours:
-            with theirs:
-                os.umask(mask := os.umask(0))
-                request = json.dumps([command, str(folder), mask, environment]).encode()
-                files = [output.fileno(), errors.fileno(), theirs.fileno()]
-                socket.send_fds(self._requests, [request], files)
-            with ours.makefile() as answers:
-                pid = int(answers.readline())
-                try:
-                    while_running(pid)
-                    return int(answers.readline())
-                except BaseException:
-                    os.kill(pid, signal.SIGKILL)
-                    raise
+        with Path(os.devnull).open("rb") as nothing:
+            files = [nothing.fileno(), output.fileno(), errors.fileno()]
+            fork = _Fork(self._requests, command, folder, environment, files)
+        with fork.answers:
+            try:
+                while_running(fork.pid)
+                return fork.wait()
+            except BaseException:
+                fork.kill()
+                raise
+
+
+class _Fork:
+    """A program that a server runs with ``files`` as stdin, stdout and stderr."""
+
+    def __init__(
+        self, requests: socket.socket, command: list[str], folder: Path, environment: dict[str, str], files: list[int]
+    ) -> None:
+        self.answers, theirs = socket.socketpair()
+        with theirs:
+            os.umask(mask := os.umask(0))
+            request = json.dumps([command, str(folder), mask, environment]).encode()
+            socket.send_fds(requests, [request], [*files, theirs.fileno()])
+        self.answers.settimeout(120)
+        self._lines = self.answers.makefile()
+        self.pid = int(self._lines.readline())
+        self._status: int | None = None
+
+    def wait(self) -> int:
+        if self._status is None:
+            self._status = int(self._lines.readline())
+        return self._status
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
 
 
 def _serve(requests: socket.socket) -> None:
-    """Serve requests. Returns in a fork for each request; the fork then runs the module."""
+    """Serve requests. Returns in a fork for each request; the fork then runs the program."""
+    from_forks, to_server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        request, files, _, _ = socket.recv_fds(requests, 1 << 20, 3)
+        ready = select.select([requests, from_forks], [], [])[0]
+        request, files, _, _ = socket.recv_fds(ready[0], 1 << 20, 4)
         if not request:
             os._exit(0)
         if not os.fork():
@@ -87,13 +109,16 @@ def _serve(requests: socket.socket) -> None:
             os.close(file)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     requests.close()
-    output, errors, answers = files
+    from_forks.close()
+    *standard, answers = files
     if pid := os.fork():
+        for file in standard:
+            os.close(file)  # a pipe has to end with the program
         os.write(answers, b"%d\n" % pid)
         os.write(answers, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         os._exit(0)
     os.close(answers)
-    for number, file in ((1, output), (2, errors)):
+    for number, file in enumerate(standard):
         os.dup2(file, number)
         os.close(file)
     command, folder, mask, environment = json.loads(request)
@@ -104,6 +129,33 @@ def _serve(requests: socket.socket) -> None:
     os.umask(mask)
     sys.path[0] = folder  # as with python -m
     sys.argv = command
+    _fork_workers(to_server)
+
+
+def _fork_workers(server: socket.socket) -> None:
+    """Let pytest-xdist get its workers from the server."""
+    try:
+        from execnet import gateway_io
+    except ImportError:
+        return
+
+    class Worker(gateway_io.Popen2IOMaster):  # type: ignore[misc]
+        def __init__(self, execmodel: Any) -> None:
+            stdin, to_program = os.pipe()
+            from_program, stdout = os.pipe()
+            # The plugin compares the parent of a worker with the controller.
+            parent = f"import os; os.getppid = lambda: {os.getpid()}\n"
+            command = ["-c", parent + gateway_io.popen_bootstrapline]
+            self.popen = _Fork(server, command, Path.cwd(), dict(os.environ), [stdin, stdout, 2])
+            os.close(stdin)
+            os.close(stdout)
+            pipes = os.fdopen(to_program, "wb", 0), os.fdopen(from_program, "rb")
+            gateway_io.Popen2IO.__init__(self, *pipes, execmodel=execmodel)
+
+    def create_io(spec: Any, execmodel: Any) -> Any:
+        return Worker(execmodel) if spec.popen and not spec.python else created(spec, execmodel)
+
+    created, gateway_io.create_io = gateway_io.create_io, create_io
 
 
 @functools.cache
@@ -122,4 +174,8 @@ if __name__ == "__main__":
         importlib.import_module(name)
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    if sys.argv[0] == "-c":
+        program = sys.argv.pop()
+        exec(program, vars(sys.modules["__main__"]))
+    else:
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
