@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from cutrace.reports.jsonfile import read_report
 from cutrace.reports.model import Case, SessionReport
 
 from .fakedriver import FakeDriver
-from .program_server import server_for
+from .pytest_server import PytestServer
 
 _MODULES = {
     "asyncio": "pytest_asyncio",
@@ -127,11 +126,7 @@ class Suite:
         arguments = ["-p", "no:cacheprovider", "-W", "ignore", *loaded, *options]
         if any(option.startswith("--cutrace") for option in options):
             arguments.append(f"--cutrace-report=json:{report}")
-        server = server_for(environment.get("LD_LIBRARY_PATH", ""), environment.get("PYTHONPATH", ""))
-        with tempfile.TemporaryFile() as file:
-            status = server.run(["pytest", *arguments], self.folder, environment, file, file, while_running)
-            file.seek(0)
-            output = file.read().decode(errors="replace")
+        status, output = PytestServer(environment).run(arguments, self.folder, environment, while_running)
         return Outcome(status, output, read_report(report) if report.is_file() else None)
 
     def golden(self, folder: str = "golden") -> dict[str, str]:
