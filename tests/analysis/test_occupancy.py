@@ -26,7 +26,7 @@ def of(device: dict[str, int] = H100, **launch: int) -> Any:
     found = many(device, **{name: [value] for name, value in launch.items()})
     if found is None or not found.known[0]:
         return None
-    return SimpleNamespace(**{name: values[0].item() for name, values in vars(found).items()})
+    return SimpleNamespace(**{name: values[0].item() for name, values in found._asdict().items()})
 
 
 def many(device: dict[str, int] = H100, **launches: list[int]) -> Any:
@@ -93,4 +93,4 @@ def test_launches_do_not_meddle_with_each_other() -> None:
     assert found.known.tolist() == [True, False, True]
     for i in (0, 2):
         alone = of(**{name: values[i] for name, values in launches.items()})
-        assert {name: values[i].item() for name, values in vars(found).items()} == vars(alone)
+        assert {name: values[i].item() for name, values in found._asdict().items()} == vars(alone)
