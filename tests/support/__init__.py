@@ -16,7 +16,7 @@ import numpy as np
 from cutrace.cli import main
 from cutrace.runbin import TABLES, Writer
 
-from .program_server import ProgramServer, server_for
+from .program_server import server_for
 
 #: Prepended to a Python program. `capture(...)` writes the files of a recorded process.
 _PREAMBLE = """
@@ -67,13 +67,9 @@ def _starts_alike(variables: dict[str, str]) -> bool:
     return not changed or changed == {"LD_LIBRARY_PATH", "PYTHONPATH"}
 
 
-def _server(variables: dict[str, str]) -> ProgramServer:
-    return server_for(variables.get("LD_LIBRARY_PATH", ""), variables.get("PYTHONPATH", ""))
-
-
 def _run_in_fork(words: list[str], variables: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        status = _server(variables).run(["cutrace", *words], folder, variables, out, err)
+        status = server_for(variables).run(["cutrace", *words], folder, variables, out, err)
         texts = []
         for file in (out, err):
             file.seek(0)
@@ -107,7 +103,7 @@ def on_a_terminal(*arguments: object, status: int = 0, cwd: Path | None = None, 
 
     with os.fdopen(terminal, "wb", 0) as output:
         command = ["cutrace", *map(str, arguments)]
-        assert _server(variables).run(command, cwd or Path.cwd(), variables, output, output, read) == status
+        assert server_for(variables).run(command, cwd or Path.cwd(), variables, output, output, read) == status
     os.close(control)
     return shown.decode()
 

@@ -158,9 +158,13 @@ def _fork_workers(server: socket.socket) -> None:
     created, gateway_io.create_io = gateway_io.create_io, create_io
 
 
+def server_for(environment: dict[str, str]) -> ProgramServer:
+    """The server for the search paths of an environment. Python and the loader read them when a process starts."""
+    return _server(environment.get("LD_LIBRARY_PATH", ""), environment.get("PYTHONPATH", ""))
+
+
 @functools.cache
-def server_for(libraries: str, modules: str) -> ProgramServer:
-    """The server for these search paths. Python and the loader read the paths when a process starts."""
+def _server(libraries: str, modules: str) -> ProgramServer:
     search = {"LD_LIBRARY_PATH": libraries, "PYTHONPATH": modules, "PYTHONDONTWRITEBYTECODE": "1"}
     # NumPy must start no threads, because a fork would lack them.
     return ProgramServer({**os.environ, **search, "OPENBLAS_NUM_THREADS": "1"})

@@ -13,7 +13,7 @@ class PytestServer:
     """The server of programs for the search paths of ``environment``."""
 
     def __init__(self, environment: dict[str, str]) -> None:
-        self._server = server_for(environment.get("LD_LIBRARY_PATH", ""), environment.get("PYTHONPATH", ""))
+        self._server = server_for(environment)
 
     def run(
         self, arguments: list[str], folder: Path, environment: dict[str, str], while_running: Callable[[int], None]
