@@ -121,7 +121,8 @@ void start(bool before_cuda) {
   if (wanted("runtime")) n.cupti.ActivityEnableRuntimeApi = [](CUpti_CallbackId, std::uint8_t) { return CUPTI_SUCCESS; };
   n.callbacks.add(n.enabler);
   n.callbacks.open(n.cupti, n.subscriber);
-  n.enabler.enable(n.cupti, n.callbacks, n.options.kinds, {n.options.api, n.options.stacks}, n.options.graph_nodes, before_cuda);
+  const bool whole_graphs = n.options.traces_whole_graphs();
+  n.enabler.enable(n.cupti, n.callbacks, n.options.kinds, {n.options.api, n.options.stacks}, whole_graphs, before_cuda);
   for (const cutrace::Refusal& refusal : n.enabler.refused())
     std::fprintf(stderr, "null collector: CUPTI refused %s: %s\n", refusal.what.c_str(), refusal.error.c_str());
   if (wanted("flush")) std::thread(flush_regularly).detach();

@@ -576,7 +576,7 @@ TEST_OF_THREADS(threads_with_work_wait_for_the_one_that_enables_kinds) {
   const SlowCupti cupti;
   const auto begin = std::chrono::steady_clock::now();
   Enabler& enabler = SlowCupti::enabler;
-  enabler.enable(cupti, SlowCupti::callbacks, bit(Kind::kernel) | bit(Kind::memset), {}, true, true);
+  enabler.enable(cupti, SlowCupti::callbacks, bit(Kind::kernel) | bit(Kind::memset), {}, false, true);
   CHECK(!SlowCupti::enabled && !enabler.settled());
   SlowCupti::resource(CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
   std::thread first([] { SlowCupti::resource(CUPTI_CBID_RESOURCE_MODULE_LOADED); });
@@ -591,7 +591,7 @@ TEST_OF_THREADS(threads_with_work_wait_for_the_one_that_enables_kinds) {
   first.join();
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(4));  // the nested callback did not wait
   enabler.disable();
-  enabler.enable(cupti, SlowCupti::callbacks, bit(Kind::kernel), {}, true, false);
+  enabler.enable(cupti, SlowCupti::callbacks, bit(Kind::kernel), {}, false, false);
   CHECK(enabler.refused().empty());
   enabler.disable();
 }
@@ -600,7 +600,7 @@ TEST(cupti_is_asked_once_for_its_names) {
   const SlowCupti cupti;
   CHECK_EQUAL(cupti.api_functions().size(), std::size_t{2});
   const unsigned asked = SlowCupti::asked;
-  SlowCupti::enabler.enable(cupti, SlowCupti::callbacks, bit(Kind::kernel) | bit(Kind::api), {ApiFilter::launch}, true, true);
+  SlowCupti::enabler.enable(cupti, SlowCupti::callbacks, bit(Kind::kernel) | bit(Kind::api), {ApiFilter::launch}, false, true);
   SlowCupti::enabler.settle();
   const Options options;
   Notes notes;

@@ -21,8 +21,6 @@ constexpr int kUnfinishedCallMs = 100;
 
 CuptiSource& source = *new CuptiSource;
 
-bool traces_whole_graphs(const Options& options) { return !options.graph_nodes && (options.kinds & bit(Kind::kernel)); }
-
 // CUPTI traces a graph as a whole only if this was enabled when the graph was instantiated. CUPTI 13.0 crashes a program that
 // launches another graph, and CUPTI 13.5 records nothing of it (docs/internals/collector.md). So tracing must start before CUDA,
 // and must not pause.
@@ -192,7 +190,7 @@ std::optional<KindSet> CuptiSource::attach(Options options, bool before_cuda, No
     return std::nullopt;
   }
   if (!load(options, notes)) return std::nullopt;
-  if (traces_whole_graphs(options) && !can_trace_whole_graphs(options, before_cuda)) {
+  if (options.traces_whole_graphs() && !can_trace_whole_graphs(options, before_cuda)) {
     options.graph_nodes = true;
     notes.add(
         "CUDA graphs were recorded by node, because graph=graph needs a recording that starts before CUDA and has no capture "
@@ -245,7 +243,7 @@ std::optional<KindSet> CuptiSource::enable(const Options& options, bool before_c
   const bool records_nodes = options.graph_nodes && (options.kinds & bit(Kind::kernel));
   if (records_nodes && traced_whole_graphs_ && library_.version >= kCupti_13_0 + 100)
     refused_.push_back({"graphs of an earlier recording with graph=graph", "they can only be traced as a whole"});
-  traced_whole_graphs_ |= traces_whole_graphs(options);
+  traced_whole_graphs_ |= options.traces_whole_graphs();
   const AttachContext context{options, library_, callbacks_, enabler_, notes, refused_, before_cuda};
   for (Feature* const feature : features()) feature->attach(context);
   // With a shared CUPTI, enable kinds as in a running program: it is unknown whether enabling them inside cuInit() works.
@@ -253,7 +251,7 @@ std::optional<KindSet> CuptiSource::enable(const Options& options, bool before_c
   const KeptCalls calls{options.api, options.stacks};
   const KindSet kinds = options.records_windows()
                             ? enabler_.hold(library_, callbacks_, options.kinds, calls, first)
-                            : enabler_.enable(library_, callbacks_, options.kinds, calls, options.graph_nodes, first);
+                            : enabler_.enable(library_, callbacks_, options.kinds, calls, options.traces_whole_graphs(), first);
   for (Feature* const feature : features()) feature->kinds_enabled(context);
   active_.store(true, std::memory_order_release);
   return kinds;

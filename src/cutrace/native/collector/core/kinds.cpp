@@ -229,11 +229,10 @@ bool keeps_api_call(std::string_view name) {
 
 // ---- when ----
 
-KindSet Enabler::enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool graph_nodes,
+KindSet Enabler::enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool whole_graphs,
                         bool before_cuda) {
   cupti_ = &cupti;
   callbacks_ = &callbacks;
-  const bool whole_graphs = !graph_nodes && (kinds & bit(Kind::kernel));
   deferred_ = before_cuda && !whole_graphs ? kinds & kOnGpu : 0;
   without_memory_.store(false);
   {

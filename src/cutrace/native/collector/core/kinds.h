@@ -96,7 +96,7 @@ class Enabler final : public CallbackHandler {
  public:
   // Starts a recording. The calls of groups are recorded even without Kind::api. `before_cuda`: inside cuInit(). Returns the
   // kinds that are enabled now or later.
-  KindSet enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool graph_nodes,
+  KindSet enable(const CuptiLibrary& cupti, Callbacks& callbacks, KindSet kinds, KeptCalls calls, bool whole_graphs,
                  bool before_cuda);
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept override;
   // Stops waiting for a context, and waits for a thread that is inside on_callback().

@@ -61,6 +61,7 @@ struct Options {
   bool keeps_newest() const { return last_ms != 0 || rotate; }
   bool uses_cupti() const { return (kinds & ~bit(Kind::nvtx)) != 0 || sample_pc || stacks != 0; }
   bool records_windows() const { return !capture_range.empty(); }
+  bool traces_whole_graphs() const { return !graph_nodes && (kinds & bit(Kind::kernel)) != 0; }
   bool may_record_stacks() const { return stacks != 0 || stacks_later; }
   // The memory limit of thread events: their rings, and the state of NVTX. It is half as large with stacks, because stacks need
   // memory besides their events.
