@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -28,8 +28,6 @@ from cutrace.units import count_of
 from .context import id_folders, module_place
 from .options import Settings, on_command_line
 
-#: Options that select tests by names or markers.
-_FILTERS = ("keyword", "markexpr")
 #: The maximum of test names in a sentence. Other tests are counted.
 _LISTED = 3
 _STATES = {
@@ -92,8 +90,8 @@ _SILENT = {
 
 
 class CollectedTests(NamedTuple):
-    """The ids of the collected tests, and of the deselected tests with whether -k and -m of the command line select
-    them."""
+    """The ids of the collected tests, and of the deselected tests with whether addopts deselects them and the command
+    line does not."""
 
     tests: frozenset[str]
     deselected: Mapping[str, bool]
@@ -272,7 +270,7 @@ class _Judge:
         chosen = on_command_line(config)
         started = config.invocation_params.dir
         #: Whether pytest collects only the tests that failed last.
-        self._failed_last = _gives(chosen, ["lf"])
+        self._failed_last = bool(getattr(chosen, "lf", False))
         #: Patterns of the files and folders that the command line leaves out.
         self._ignored = []
         for word in chosen.ignore_glob or ():
@@ -280,17 +278,6 @@ class _Judge:
         for word in chosen.ignore or ():
             path = os.path.normpath(started / word)
             self._ignored.append(glob.escape(path))
-        #: The starts of the ids of tests that addopts deselects with --deselect.
-        self._excluded = tuple(
-            set(config.option.deselect or ()).difference(chosen.deselect or ())
-        )
-        #: The starts of the ids of tests that the command line deselects with --deselect.
-        self._deselected = tuple(chosen.deselect or ())
-        #: Whether addopts selects tests by names or markers.
-        self._filtered = False
-        for name in _FILTERS:
-            if not _gives(chosen, [name]):
-                self._filtered |= _gives(config.option, [name])
         #: The files, folders and tests of the command line: the path, and the rest of the id ("" for files and
         #: folders).
         self._words: list[tuple[Path, str]] = []
@@ -341,9 +328,11 @@ class _Judge:
         case = self._cases.get(nodeid)
         if case is not None:
             return self._fate_of(case)
-        selected = self._collected.deselected.get(nodeid)
-        if selected is not None:
-            return self._fate_of_deselected(nodeid, selected)
+        by_addopts = self._collected.deselected.get(nodeid)
+        if by_addopts:
+            return Fate.DESELECTED
+        if by_addopts is not None:
+            return Fate.NOT_SELECTED
         if nodeid in self._collected.tests:
             return Fate.NOT_RUN
         if self._failed_last or self._leaves_out(module):
@@ -351,18 +340,6 @@ class _Judge:
         if module in self._modules:
             return Fate.GONE
         return Fate.NOT_COLLECTED
-
-    def _fate_of_deselected(self, nodeid: str, selected: bool) -> Fate:
-        """The fate of a deselected test. ``selected``: whether -k and -m of the command line select it."""
-        if not selected:
-            return Fate.NOT_SELECTED
-        if nodeid.startswith(self._deselected):
-            return Fate.NOT_SELECTED
-        if self._filtered:
-            return Fate.DESELECTED
-        if nodeid.startswith(self._excluded):
-            return Fate.DESELECTED
-        return Fate.NOT_SELECTED
 
     def _fate_of(self, case: Case) -> Fate:
         if case.outcome in ("skipped", "xfailed") and case.reason == ALLOWED_SKIP:
@@ -382,11 +359,6 @@ class _Judge:
         if case.state is State.TRACED:
             return Fate.OUT_OF_SCOPE
         return Fate.UNVERIFIED
-
-
-def _gives(options: Any, names: Sequence[str]) -> bool:
-    """Whether one of these options has a value."""
-    return any(getattr(options, name, None) for name in names)
 
 
 def _is_part(test: str, name: str) -> bool:

@@ -37,6 +37,8 @@ _SHOWING = (
     "cacheshow",
 )
 
+#: The options that continue at the test that failed last.
+_STEPWISE = ("stepwise", "stepwise_skip", "stepwise_reset")
 #: The options of pytest that select ini values, the rootdir, or the kinds of tests.
 _FINDING = {
     "inifilename": "-c",
@@ -238,27 +240,60 @@ def on_command_line(config: pytest.Config) -> Any:
     return config.stash[PARSER].parse_known_args(words)
 
 
-def kept_by_command_line(
+def deselected_by_addopts(
     config: pytest.Config, items: Sequence[pytest.Item]
-) -> list[pytest.Item]:
-    """The tests that the options -k and -m of the command line select, without those in the ini value ``addopts``."""
+) -> set[pytest.Item]:
+    """The tests that the ini value ``addopts`` leaves out, although the command line alone would keep them."""
+    chosen = on_command_line(config)
+    kept = _kept(config, items, chosen)
+    if _addopts_continues(config, chosen):
+        return kept
+    return kept - _kept(config, items, config.option)
+
+
+def _kept(
+    config: pytest.Config, items: Sequence[pytest.Item], options: Any
+) -> set[pytest.Item]:
+    """The tests that -k, -m and --deselect of these options keep."""
     kept = list(items)
     marks = config.pluginmanager.get_plugin("mark")
     if marks is not None:
-        marks.pytest_collection_modifyitems(kept, _CommandLine(config))
-    return kept
+        marks.pytest_collection_modifyitems(kept, _Selection(config, options))
+    excluded = tuple(options.deselect or ())
+    return {item for item in kept if not item.nodeid.startswith(excluded)}
 
 
-class _CommandLine:
-    """The configuration with the options of the command line only. Its hook does nothing."""
+class _Selection:
+    """The configuration with other options. Its hook does nothing."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, options: Any) -> None:
         self._config = config
-        self.option = on_command_line(config)
+        self.option = options
         self.hook = SimpleNamespace(pytest_deselected=lambda items: None)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._config, name)
+
+
+def _addopts_continues(config: pytest.Config, chosen: Any) -> bool:
+    """Whether ``addopts`` leaves out tests because others failed last, with --lf or --stepwise. ``chosen`` are the
+    options of the command line."""
+    plugins = config.pluginmanager
+    continues = False
+    failed_last: Any = plugins.get_plugin("lfplugin")
+    if failed_last is not None and config.option.lf and not chosen.lf:
+        continues = bool(failed_last.lastfailed)
+    for name in _STEPWISE:
+        if getattr(chosen, name, False):
+            return continues
+    stepwise: Any = plugins.get_plugin("stepwiseplugin")
+    if stepwise is None:
+        return continues
+    if hasattr(stepwise, "cached_info"):  # Since pytest 8.4.
+        failed = stepwise.cached_info.last_failed
+    else:
+        failed = stepwise.lastfailed
+    return continues or bool(failed)
 
 
 def finding_options(config: pytest.Config) -> list[str]:

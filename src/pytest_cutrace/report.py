@@ -70,7 +70,7 @@ class Reporter:
         self._refusal = refusal
         self._cases: dict[str, Case] = {}
         self._collected: list[str] = []
-        #: For each deselected test, whether -k and -m of the command line select it.
+        #: For each deselected test, whether addopts deselects it and the command line does not.
         self.deselected: dict[str, bool] = {}
         #: The ids in golden files that differ from pytest's.
         self.golden_ids: dict[str, str] = {}

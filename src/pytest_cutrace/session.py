@@ -30,7 +30,7 @@ from .context import SessionContext
 from .expectations import GoldenFiles, expectation
 from .fixtures import Tracer
 from .neighbours import TimeLimits, runs_in_threads
-from .options import kept_by_command_line, known
+from .options import deselected_by_addopts, known
 from .recording import SessionRecording, refusal
 from .report import Reporter
 
@@ -173,11 +173,11 @@ class Session:
         return expected
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        kept = set(kept_by_command_line(self.config, items))
+        by_addopts = deselected_by_addopts(self.config, items)
         ids = {}
         for item in items:
             golden_id = self.context.golden_id(item)
-            ids[golden_id] = item in kept
+            ids[golden_id] = item in by_addopts
         if self.context.worker:
             output: Any = self.config.workeroutput  # type: ignore[attr-defined]
             output.setdefault("cutrace_deselected", {}).update(ids)

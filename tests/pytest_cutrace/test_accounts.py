@@ -224,3 +224,47 @@ def test_a_quiet_session_says_why_it_fails(recorded: Suite) -> None:
     lose_one(recorded)
     done = recorded.run("--cutrace=require", "-qq")
     assert f"1 golden value has no test any more: {LOST_ONE}" in done.output
+
+
+SHARDS = """
+def pytest_addoption(parser):
+    parser.addoption("--shard", type=int)
+
+def pytest_collection_modifyitems(config, items):
+    others = items[1 - config.option.shard::2]
+    items[:] = items[config.option.shard::2]
+    config.hook.pytest_deselected(items=others)
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+def test_a_shard_is_a_selection_beside_addopts(recorded: Suite, workers: tuple[str, ...]) -> None:
+    recorded.write("conftest.py", SHARDS)
+    recorded.write("pytest.ini", "[pytest]\naddopts = -m 'not slow' --deselect nothing\nmarkers = slow\n")
+    plugins = ("xdist",) if workers else ()
+    done = recorded.run("--cutrace=require", "--shard", "0", *workers, plugins=plugins)
+    assert done.status == 0, done.output
+    assert "golden 6: 3 compared, 3 not selected" in done.words
+    slow = PROGRAM.replace("def test_one", "@pytest.mark.slow\ndef test_one")
+    recorded.write("tests/test_a.py", slow)
+    done = recorded.run("--cutrace=require", "--shard", "0", *workers, plugins=plugins)
+    assert "1 golden value was deselected by addopts: tests/test_a.py::test_one" in done.output
+
+
+@pytest.mark.parametrize("option", ["--lf", "--sw"])
+def test_addopts_continues_at_the_test_that_failed_last(recorded: Suite, option: str) -> None:
+    failing = PROGRAM.replace("(n):", "(n):\n    assert n == 1 or 'BAD' not in os.environ")
+    recorded.write("tests/test_a.py", failing)
+    recorded.write("pytest.ini", f"[pytest]\naddopts = {option}\n")
+    assert recorded.run("--cutrace=require", "tests/test_a.py", cache=True).status == 0, "no test failed last"
+    assert recorded.run("--cutrace", "tests/test_a.py", cache=True, BAD="1").status != 0
+    # A run passes the failed test and forgets it.
+    shutil.copytree(recorded.folder / ".pytest_cache", recorded.folder / "remembered")
+    for variables, told in {
+        (): "2 golden values were deselected by addopts: tests/test_a.py::test_one, tests/test_a.py::test_two[1]",
+        (("PYTEST_ADDOPTS", option),): "golden 3: 1 compared, 2 not selected",
+    }.items():
+        shutil.copytree(recorded.folder / "remembered", recorded.folder / ".pytest_cache", dirs_exist_ok=True)
+        done = recorded.run("--cutrace=require", "tests/test_a.py", cache=True, **dict(variables))
+        assert told in done.words, done.output
+        assert bool(done.status) == (not variables)

@@ -104,13 +104,15 @@ class Suite:
         self,
         *options: str,
         gpu: bool = True,
+        cache: bool = False,
         plugins: tuple[str, ...] = (),
         report_name: str = "report.json",
         while_running: Callable[[int], None] = lambda pid: None,
         **variables: str,
     ) -> Outcome:
         """Run pytest. Only cutrace's plugin and ``plugins`` are loaded, which saves time. If a plugin is
-        not installed, the test is skipped. ``while_running`` is called with the process id."""
+        not installed, the test is skipped. With ``cache`` pytest remembers failed tests. ``while_running`` is called
+        with the process id."""
         for plugin in plugins:
             pytest.importorskip(_MODULES[plugin])
         report = self.folder / report_name
@@ -123,7 +125,9 @@ class Suite:
             environment = self.driver.environment(environment)
         environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1", **variables}
         loaded = [word for plugin in ("cutrace", *plugins) for word in ("-p", plugin)]
-        arguments = ["-p", "no:cacheprovider", "-W", "ignore", *loaded, *options]
+        arguments = ["-W", "ignore", *loaded, *options]
+        if not cache:
+            arguments += ["-p", "no:cacheprovider"]
         if any(option.startswith("--cutrace") for option in options):
             arguments.append(f"--cutrace-report=json:{report}")
         status, output = PytestServer(environment).run(arguments, self.folder, environment, while_running)
