@@ -98,6 +98,10 @@ CASES = {
     # Limits
     "within its limit": Table(LIMITED, [SAME], Next.PASS, State.GATED),
     "above its limit": Table(LIMITED, [MORE, MORE], Next.FAIL, State.GATED, notes=(SECOND,)),
+    "a limit beside golden values": Table(replace(GOLDEN, budgets=LIMITED.budgets), [SAME], Next.PASS, State.GATED),
+    "a limit beside golden values that are not gated": Table(
+        replace(GOLDEN, rules=Rules(frozenset()), budgets=LIMITED.budgets), [SAME], Next.PASS, State.UNVERIFIED,
+        "nothing is gated: the rules gate none of its golden values"),
     # Missing
     "a marked test": Table(replace(EXPECTED, marked=True), [SAME, SAME], Next.PASS, State.MISSING,
                            "there is no golden/test_a.toml", writes="candidate"),
