@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
 from cutrace.analysis.definitions import METRICS, Metrics, Value
@@ -23,6 +26,13 @@ if TYPE_CHECKING:
 
 #: The number of captures of earlier tests to keep. They have the launches of work that ran late.
 _EARLIER = 8
+#: The modules that measure runs and explain failures. They take as long to load as NumPy.
+_MEASURING = (
+    "cutrace.analysis.metrics",
+    "cutrace.collect.join",
+    "cutrace.reports.added",
+    "cutrace.reports.allowed",
+)
 
 
 class HardwareCounters(Protocol):
@@ -120,6 +130,36 @@ class Captures:
         #: Whether a test or region is being counted.
         self._counting = False
         self._counters: HardwareCounters | None = None
+        #: The modules of cutrace and NumPy, once runs can be measured.
+        self._modules: dict[str, ModuleType] = {}
+
+    def load(self) -> None:
+        """Load what measures runs. NumPy can be loaded only once, so it must not be removed by a fixture that restores
+        ``sys.modules``: call this before the fixtures of a test are set up."""
+        if self._modules:
+            return
+        for name in _MEASURING:
+            importlib.import_module(name)
+        for name, module in list(sys.modules.items()):
+            package, _, _ = name.partition(".")
+            if package in ("cutrace", "numpy"):
+                self._modules[name] = module
+
+    @contextlib.contextmanager
+    def _usable_modules(self) -> Iterator[None]:
+        """Put back the modules of cutrace and NumPy that a test removed or replaced. NumPy imports some when it uses
+        them."""
+        self.load()
+        replaced = {}
+        for name, module in self._modules.items():
+            if sys.modules.get(name) is not module:
+                if name in sys.modules:
+                    replaced[name] = sys.modules[name]
+                sys.modules[name] = module
+        try:
+            yield
+        finally:
+            sys.modules.update(replaced)
 
     @property
     def counters(self) -> HardwareCounters:
@@ -272,16 +312,17 @@ class Captures:
     @contextlib.contextmanager
     def opened(self, files: Sequence[Path]) -> Iterator[Trace]:
         """Open these files as one trace."""
-        path = files[0]
-        if len(files) > 1:
-            from cutrace.collect.join import join
+        with self._usable_modules():
+            path = files[0]
+            if len(files) > 1:
+                from cutrace.collect.join import join
 
-            path = self.recording.folder / "joined"
-            join(files, path, moving=False)
-        from cutrace.trace import load
+                path = self.recording.folder / "joined"
+                join(files, path, moving=False)
+            from cutrace.trace import load
 
-        with load(path) as trace:
-            yield trace
+            with load(path) as trace:
+                yield trace
 
     def _measured(
         self,

@@ -6,6 +6,7 @@ import base64
 import functools
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -274,9 +275,18 @@ class Session:
         if obstacle:
             item.stash[_OBSTACLE] = obstacle
             return None
+        if self._expects_work(expected):
+            # A fixture may restore sys.modules and remove what was loaded after it was set up.
+            self.captures.load()
         attempt = Attempt(self.context, self.captures, item, expected)
         item.stash[_ATTEMPT] = attempt
         return attempt
+
+    def _expects_work(self, expected: Expectation) -> bool:
+        """Whether a test probably uses the GPU. Sessions without such tests do not wait for NumPy."""
+        updating = self.settings.update is not None
+        loaded = sys.modules.get("numpy") is not None
+        return expected.any or updating or loaded
 
     def _obstacle(self, item: pytest.Item) -> str:
         """The reason why the GPU work of a test cannot be distinguished from other work, "" if it can."""

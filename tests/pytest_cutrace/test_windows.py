@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import pytest
+
 from support.suites import Suite
 
 
@@ -9,6 +14,15 @@ def launches(suite: Suite, *options: str) -> dict[str, object]:
     done = suite.run("--cutrace", *options)
     assert done.status == 0, done.output
     return {name: case.values.get("kernels") for name, case in done.cases.items()}
+
+
+def passed_in_new_process(suite: Suite, option: str) -> str:
+    """The output, in a process that has not loaded NumPy. The programs that run other suites have loaded it."""
+    variables = suite.driver.environment() | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "pytest", "-p", "pytest_cutrace.plugin", option]
+    done = subprocess.run(command, cwd=suite.folder, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    return " ".join(done.stdout.split())
 
 
 def test_fixtures_are_outside_and_late_work_stays_with_its_launch(suite: Suite) -> None:
@@ -164,6 +178,46 @@ def test_a_test_may_change_its_surroundings(suite: Suite) -> None:
     }
     assert any("put back" in note for note in done.case("test_after").notes)
     assert (suite.folder / "golden/test_a.toml").is_file()
+
+
+@pytest.mark.parametrize("first", ["without_numpy", "restored", "cleared"])
+@pytest.mark.parametrize("imported", ["", "import numpy"])
+def test_a_test_may_replace_modules(suite: Suite, first: str, imported: str) -> None:
+    suite.write("test_a.py", f"""
+        from unittest import mock
+        {imported}
+
+        @pytest.fixture
+        def without_numpy(monkeypatch):
+            monkeypatch.setitem(sys.modules, "numpy", None)
+
+        @pytest.fixture
+        def restored():
+            with mock.patch.dict(sys.modules):
+                yield
+
+        @pytest.fixture
+        def cleared():
+            with mock.patch.dict(sys.modules, clear=True):
+                yield
+
+        def test_first({first}):
+            fakegpu.launch("k")
+
+        def test_second():
+            import numpy
+            fakegpu.launch("k")
+    """)  # fmt: skip
+    for option in ("--cutrace-update", "--cutrace=require"):
+        assert "golden 2: 2 compared" in passed_in_new_process(suite, option)
+
+
+def test_tests_without_gpu_work_do_not_wait_for_numpy(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        def test_it():
+            assert "numpy" not in sys.modules
+    """)  # fmt: skip
+    assert "1 passed" in passed_in_new_process(suite, "--cutrace")
 
 
 def test_the_order_of_tests_does_not_matter(suite: Suite) -> None:
