@@ -294,7 +294,13 @@ class Attempt(Tracer):
     def _again(self) -> MeasuredRun | None:
         """Run the test again, with its function-scoped fixtures set up again. Returns None and adds a note if it cannot
         be run or does not pass. An error of a teardown is raised as an error of the test."""
-        measured = self._measured_again()
+        properties = self.item.user_properties
+        recorded = len(properties)
+        try:
+            measured = self._measured_again()
+        finally:
+            # The fixtures and the body have recorded the same properties before.
+            del properties[recorded:]
         self._repeatable = measured is not None
         return measured
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.logging import caplog_handler_key, caplog_records_key
 
 from .neighbours import restart_time_limit
 
@@ -50,6 +51,7 @@ class Body:
         """Tear down the function-scoped fixtures of the last run. Raises the exceptions of fixtures."""
         item = self._item
         restart_time_limit(item)
+        self._clear_logs("teardown")
         stash = item.stash._storage
         kept = dict(stash)
         # Keep all nodes except the node of the test, because the next item needs the other nodes.
@@ -61,12 +63,14 @@ class Body:
         """Set up the function-scoped fixtures again, for a method in a new instance. Raises the exceptions of
         fixtures."""
         item = self._item
+        self._clear_logs("setup")
         self._renew_instance()
         item._initrequest()
         item.session._setupstate.setup(item)
 
     def run(self) -> None:
-        """Run the body. Raises the exceptions of the body."""
+        """Run the body again. Raises the exceptions of the body."""
+        self._clear_logs("call")
         case = getattr(self._item, "instance", None)
         if not isinstance(case, unittest.TestCase):
             self._item.runtest()
@@ -99,13 +103,26 @@ class Body:
             max(lines),
         )
 
+    def _clear_logs(self, phase: str) -> None:
+        """Clear the records of the fixture ``caplog``, as pytest's plugin for logging does before each phase of a
+        test."""
+        stash = self._item.stash
+        handler = stash.get(caplog_handler_key, None)
+        if handler is None:
+            return
+        handler.reset()
+        stash[caplog_records_key][phase] = handler.records
+
     def _renew_instance(self) -> None:
-        """Bind the method of a class to a new instance. Items of unittest make an instance themselves."""
+        """Bind the method of a class to a new instance. Items of unittest make an instance themselves. Hypothesis
+        refuses to run a method in another instance."""
         item = self._item
         method = item.obj
         if not inspect.ismethod(method) or inspect.isclass(method.__self__):
             return
         if isinstance(method.__self__, unittest.TestCase):
+            return
+        if getattr(method, "is_hypothesis_test", False):
             return
         instance = item.parent.newinstance()
         item.obj = types.MethodType(method.__func__, instance)

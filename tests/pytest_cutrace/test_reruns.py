@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from cutrace.reports.model import State
@@ -179,6 +181,71 @@ def test_hypothesis_is_as_well_behaved_as_without(suite: Suite) -> None:
     assert suite.run("--cutrace-update").status == 0
     done = suite.run("--cutrace")
     assert (done.status, done.case("test_it").state) == (0, State.GATED), done.output
+
+
+def test_a_method_of_hypothesis_runs_again_in_its_instance(suite: Suite) -> None:
+    pytest.importorskip("hypothesis")
+    suite.write("test_a.py", """
+        from hypothesis import given, settings, strategies
+
+        class TestIt:
+            @settings(derandomize=True, max_examples=3, database=None, deadline=None)
+            @given(strategies.integers(0, 3))
+            def test_it(self, n):
+                fakegpu.launch("k")
+    """)  # fmt: skip
+    assert suite.run("--cutrace-update").status == 0
+    assert "unconfirmed" not in suite.golden()["test_a.toml"]
+    done = suite.run("--cutrace=require")
+    assert done.status == 0, done.output
+
+
+def test_log_records_of_an_earlier_run_are_gone(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        import logging
+
+        @pytest.fixture
+        def logged(caplog):
+            assert caplog.messages == []
+            logging.warning("set up")
+            yield
+            assert caplog.messages == []
+            logging.warning("tear down")
+            messages = [record.message for record in caplog.get_records("call")]
+            assert messages == ["body"]
+
+        def test_it(logged, caplog):
+            fakegpu.launch("k")
+            logging.warning("body")
+            assert caplog.text.count("body") == 1
+            assert caplog.messages == ["body"]
+            assert [record.message for record in caplog.get_records("setup")] == ["set up"]
+    """)  # fmt: skip
+    done = suite.run("--cutrace-update")
+    assert done.status == 0, done.output
+    assert "unconfirmed" not in suite.golden()["test_a.toml"]
+
+
+def test_properties_are_recorded_once(suite: Suite) -> None:
+    suite.write("conftest.py", """
+        def pytest_runtest_setup(item):
+            item.user_properties.append(("hook", 1))
+    """)  # fmt: skip
+    suite.write("test_a.py", """
+        @pytest.fixture
+        def recording(record_property):
+            record_property("set up", 1)
+            yield
+            record_property("torn down", 1)
+
+        def test_it(recording, record_property):
+            fakegpu.launch("k")
+            record_property("body", 1)
+    """)  # fmt: skip
+    done = suite.run("--cutrace-update", "--junitxml=junit.xml")
+    assert done.status == 0, done.output
+    names = re.findall('<property name="(.*?)"', (suite.folder / "junit.xml").read_text())
+    assert names == ["hook", "set up", "body", "torn down"]
 
 
 def test_a_test_with_warm_up_has_no_second_chance(suite: Suite) -> None:
