@@ -16,12 +16,20 @@ SECOND = 1_000_000_000
 
 
 def rank_file(
-    path: Path, rank: int, *, first: int = 0, last: int = 100, clock: bool = True, host: str = "test", **variables: str
+    path: Path,
+    rank: int | None,
+    *,
+    first: int = 0,
+    last: int = 100,
+    clock: bool = True,
+    host: str = "test",
+    **variables: str,
 ) -> Path:
-    """A rank with a kernel each second, from one time to another (s)."""
+    """A process with a kernel each second, from one time to another (s). ``rank`` None is not in the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    environment = {"RANK": str(rank)} | variables
-    with Capture(path, pid=100 + rank, host=host, environment=environment) as c:
+    environment = {} if rank is None else {"RANK": str(rank)}
+    environment |= variables
+    with Capture(path, pid=100 + (rank or 0), host=host, environment=environment) as c:
         gemm = c.launch("_Z4gemmPf")
         for at in range(first, last):
             c.kernel(gemm, at * SECOND, at * SECOND + 1_000, correlation=at + 1)
@@ -237,6 +245,36 @@ def test_windows_that_differ_are_no_news(tmp_path):
 def test_an_early_end_needs_known_clocks(tmp_path):
     paths = [rank_file(tmp_path / f"{n}.bin", n, last=50 if n == 3 else 99, clock=n != 3) for n in range(8)]
     assert not batch(paths, tmp_path / "out").missing
+
+
+def test_a_rank_in_the_name_of_a_file_is_known(tmp_path):
+    early = "rank 3 ended 31.000 s before the others"
+    paths = [rank_file(tmp_path / f"rank{n}.bin", None, last=68 if n == 3 else 99) for n in range(8)]
+    for report in ("kernels", "all"):
+        assert batch(paths, tmp_path / "out", report).missing == [early]
+        assert early in (tmp_path / "out" / "kernels.html").read_text()
+    again = rank_file(tmp_path / "again-rank5.bin", None, first=100, last=130)
+    mixed = rank_file(tmp_path / "rank2.bin", 2, last=99, WORLD_SIZE="8")
+    assert mixed in paths
+    assert batch([*paths, again], tmp_path / "out").missing == [
+        "rank 5 is in 2 consecutive recordings, as after a restart: all are counted",
+        early,
+    ]
+
+
+def test_a_file_without_a_rank_silences_no_other(tmp_path):
+    paths = [rank_file(tmp_path / f"{n}.bin", n, last=68 if n == 3 else 99, WORLD_SIZE="9") for n in range(8)]
+    paths.append(rank_file(tmp_path / "other.bin", None, last=99))
+    assert batch(paths, tmp_path / "out").missing == ["rank 3 ended 31.000 s before the others"]
+
+
+def test_the_page_says_that_ranks_are_not_known(tmp_path):
+    paths = [rank_file(tmp_path / f"{n}.bin", None, last=68 if n == 3 else 99) for n in range(8)]
+    for report, page in (("kernels", "kernels"), ("all", "index")):
+        assert not batch(paths, tmp_path / "out", report).missing
+        text = (tmp_path / "out" / f"{page}.html").read_text()
+        assert "Nothing is known to be missing" not in text
+        assert "No records are known to be missing. The ranks in 8 of 8 files are not known" in text
 
 
 def test_a_restarted_rank_did_not_end_early(tmp_path):

@@ -568,6 +568,18 @@ def test_absent_ranks_and_those_without_work_are_told(tmp_path, report):
         assert "ranks 3 and 6 of 8 are absent" in str(result)
 
 
+def test_a_rank_in_the_name_of_a_file_without_work_is_told(tmp_path):
+    for rank in range(4):
+        with Capture(tmp_path / f"rank{rank}.bin", pid=100 + rank) as c:
+            if rank != 2:
+                c.kernel(c.launch("k"), 0, 5, correlation=1)
+            c.mark("here", 5)
+    paths = sorted(tmp_path.glob("*.bin"))
+    assert cutrace.batch("kernels", paths, tmp_path / "out", mode="sequential").missing == [
+        "rank 2 is without GPU work"
+    ]
+
+
 def test_nothing_is_said_of_ranks_that_are_not_known(tmp_path):
     for size in ({}, {"SLURM_STEP_NUM_TASKS": "8"}, {"WORLD_SIZE": "two"}, {"WORLD_SIZE": "3"}):
         paths = members(tmp_path, [0, 1, 2], **size)

@@ -20,14 +20,13 @@ _EARLY = 0.05
 
 def absences(parts: Sequence[Part]) -> list[str]:
     """Return sentences about ranks that no file holds, that have no GPU work, that started several times, that started
-    late, or that ended early. A job gets no sentence unless each of its files states its rank."""
+    late, or that ended early. Files whose rank is not stated are left out: they may be anything, such as runs one
+    after the other."""
     jobs: dict[str, _Job] = {}
     for part in parts:
         jobs.setdefault(part.job, _Job()).add(part)
     sentences: list[str] = []
     for name, job in jobs.items():
-        if job.untold:
-            continue
         where = ""
         if len(jobs) > 1:
             where = f"{name}: "
@@ -37,18 +36,18 @@ def absences(parts: Sequence[Part]) -> list[str]:
 
 @dataclass
 class _Job:
-    """The parts of a job by rank, the numbers of ranks that its files state, and the ranks with GPU work. ``untold`` is
-    True if a file states no rank."""
+    """The parts of a job with a stated rank, by rank. ``sizes`` are the numbers of ranks that all files of the job
+    state, 0 for a file that states none. ``working`` are the ranks with GPU work."""
 
     ranks: dict[int, list[Part]] = field(default_factory=dict)
     sizes: set[int] = field(default_factory=set)
     working: set[int] = field(default_factory=set)
-    untold: bool = False
 
     def add(self, part: Part) -> None:
-        self.ranks.setdefault(part.rank, []).append(part)
         self.sizes.add(part.world)
-        self.untold |= not part.told
+        if not part.told:
+            return
+        self.ranks.setdefault(part.rank, []).append(part)
         if part.worked:
             self.working.add(part.rank)
 

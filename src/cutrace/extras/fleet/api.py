@@ -11,7 +11,7 @@ from ...api import Report
 from ...arguments import checked
 from ...loading import Clock, StrPath, listed
 from ...outputs import keep_sources, write_text
-from ...units import Time, count_of, parse_duration
+from ...units import Time, parse_duration
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from .running import FileOutcome
-
-#: The sentence about files without losses, damage and unknown times.
-NOTHING_MISSING = "Nothing is known to be missing."
 
 
 @dataclass(frozen=True)
@@ -128,11 +125,9 @@ def batch(
         names = list(done.results)
     for of_report, result in done.results.items():
         page = folder / f"{of_report}.html"
-        about = _about(done.counts[of_report], result.missing)
-        write_text(page, html(result, about, of_report, names))
+        write_text(page, html(result, done.about[of_report], of_report, names))
     if report == ALL:
-        about = _about(len(done.files), done.missing)
-        write_text(index, index_html(done.results, about))
+        write_text(index, index_html(done.results, done.about[ALL]))
     reports = []
     sentences = []
     for result in done.results.values():
@@ -144,10 +139,3 @@ def batch(
         done.files,
         done.missing,
     )
-
-
-def _about(files: int, missing: Sequence[str]) -> str:
-    """The sentence of a page about its files and their missing data."""
-    if missing:
-        return "; ".join(missing)
-    return f"{count_of(files, 'file')}. {NOTHING_MISSING}"

@@ -137,11 +137,11 @@ class RankCollector(StatsCollector[Any]):
 class Part:
     """The partial result of a rank in a file. ``label`` names the rank, uniquely among the parts of a report. ``clock``
     is the alignment of its times with the wall clock. ``incomplete`` is True if records of the rank are missing,
-    ``told`` if the file states its rank, ``worked`` if it has GPU work, and ``job_told`` if the file or the user names
-    the job. ``world`` is the number of ranks of the job, 0 if unknown. ``host`` is the name of its host, "" if unknown.
-    ``boot`` is the id of the boot at time 0 of its clock. ``local_rank`` is its number on the host. ``times`` are the
-    first and the last time of GPU work (ns since 1970), None without work or without a known clock. ``ahead`` is the
-    time (ns) that its wall clock is ahead of the others, according to another report of the batch."""
+    ``told`` if the file or its name states its rank, ``worked`` if it has GPU work, and ``job_told`` if the file or the
+    user names the job. ``world`` is the number of ranks of the job, 0 if unknown. ``host`` is the name of its host, ""
+    if unknown. ``boot`` is the id of the boot at time 0 of its clock. ``local_rank`` is its number on the host.
+    ``times`` are the first and the last time of GPU work (ns since 1970), None without work or without a known clock.
+    ``ahead`` is the time (ns) that its wall clock is ahead of the others, according to another report of the batch."""
 
     path: Path
     label: str

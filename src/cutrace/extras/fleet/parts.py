@@ -263,7 +263,14 @@ def _ranks(trace: Trace, task: Task) -> list[tuple[About, tuple[int, ...]]]:
         world = 0
         if len(worlds) == 1:
             (world,) = worlds
-        about = {"job": job, "rank": rank, "told": bool(worlds), "world": world}
+        # Several processes that state no rank are numbered, whatever the name of the file.
+        told_by_name = len(groups) == 1 and rank == _named_rank(task)
+        about = {
+            "job": job,
+            "rank": rank,
+            "told": bool(worlds) or told_by_name,
+            "world": world,
+        }
         ranks.append((about, tuple(sorted(processes))))
     return ranks
 
@@ -290,8 +297,8 @@ def _is_one_world(worlds: Sequence[tuple[int, int]], task: Task) -> bool:
     """Whether ranks from NCCL can be the ranks of one job, without a contradiction to the file name."""
     ranks = [rank for rank, _ in worlds]
     sizes = {size for _, size in worlds}
-    named = _RANK.search(Path(task.source).name)
-    if named and ranks != [int(named[1])]:
+    named = _named_rank(task)
+    if named is not None and ranks != [named]:
         return False
     return len(sizes) == 1 and len(set(ranks)) == len(ranks)
 
@@ -315,10 +322,18 @@ def _numbers(trace: Trace, task: Task, told: Collection[int]) -> dict[int, int]:
 
 def _number_of_file(task: Task) -> int:
     """The rank in the file name, else the index of the file."""
+    named = _named_rank(task)
+    if named is None:
+        return task.number
+    return named
+
+
+def _named_rank(task: Task) -> int | None:
+    """The rank in the file name."""
     named = _RANK.search(Path(task.source).name)
-    if named:
-        return int(named[1])
-    return task.number
+    if named is None:
+        return None
+    return int(named[1])
 
 
 class PartFolder:

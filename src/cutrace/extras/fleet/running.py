@@ -83,11 +83,11 @@ class FileOutcome:
 
 @dataclass(frozen=True)
 class BatchRun:
-    """The results of a run: the result and the number of files of each report by name, the outcome of each file, and
-    sentences about missing data of the files."""
+    """The results of a run: the result of each report by name, the sentence of each page about its files, the outcome
+    of each file, and sentences about missing data of the files. The page of :data:`ALL` is the index."""
 
     results: dict[str, Result]
-    counts: dict[str, int]
+    about: dict[str, str]
     files: list[FileOutcome]
     missing: list[str]
 
@@ -242,24 +242,25 @@ class _Files:
 
     def reduce(self, options: BatchOptions) -> BatchRun:
         results: dict[str, Result] = {}
-        counts = {}
+        about = {}
         ahead: dict[PartIdentity, int] = {}
         every: list[Part] = []
         # The report of collectives is reduced first, because its clock errors correct the other reports.
         for report in sorted(self._reports, key=lambda one: one is not COLLECTIVES):
             files = [self._outcomes[source] for source in self._sources(report)]
-            counts[report.name] = len(files)
             parts = self._parts[report.name].parts()
             _check_usable(parts, files)
             result = report.reduce(_on_time(parts, ahead), options)
             ahead |= result.ahead
             lacking = [*missing(files), *absences(_on_time(parts, ahead))]
             results[report.name] = replace(result, missing=lacking)
+            about[report.name] = _about(files, lacking, parts)
             every = max(every, parts, key=len)
         in_order = {report.name: results[report.name] for report in self._reports}
         done = [self._outcomes[task.source] for task in self._tasks]
         lacking = [*missing(done), *absences(_on_time(every, ahead))]
-        return BatchRun(in_order, counts, done, lacking)
+        about[ALL] = _about(done, lacking, every)
+        return BatchRun(in_order, about, done, lacking)
 
 
 def _bad(source: str, state: str, note: str) -> FileOutcome:
@@ -341,6 +342,24 @@ def _outcome(task: Task, quality: FileQuality, state: str = "done") -> FileOutco
         bad=bad,
         lost=quality.lost,
     )
+
+
+def _about(
+    files: Sequence[FileOutcome],
+    lacking: Sequence[str],
+    parts: Sequence[Part],
+) -> str:
+    """The sentence of a page about its files and their missing data."""
+    if lacking:
+        return "; ".join(lacking)
+    whole = count_of(len(files), "file")
+    untold = {part.source for part in parts if not part.told}
+    if untold and len(files) > 1:
+        return (
+            f"{whole}. No records are known to be missing. The ranks in {len(untold):,} of {whole} are not known: "
+            "ranks may be absent, or have started late or ended early."
+        )
+    return f"{whole}. Nothing is known to be missing."
 
 
 def missing(files: Sequence[FileOutcome]) -> list[str]:
