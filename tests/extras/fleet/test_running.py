@@ -534,6 +534,23 @@ def test_a_copy_and_a_slice_of_a_recording_count_once(tmp_path, report):
     assert len(list((tmp_path / "b").rglob("*.parquet"))) == 2
 
 
+def test_a_whole_file_counts_before_a_cut_copy(tmp_path):
+    (whole,) = ranks(tmp_path, 1)
+    expected = cutrace.batch("kernels", [whole], tmp_path / "a", mode="sequential")
+    cut, at_block = tmp_path / "cut.bin", tmp_path / "at_block.bin"
+    cut.write_bytes(whole.read_bytes()[:-200])
+    with cutrace.load(whole) as trace:
+        end = max(info.offset for info in trace.block_infos("kernels"))
+    at_block.write_bytes(whole.read_bytes()[:end])
+    for copies in ([cut, whole], [whole, cut], [at_block, whole], [cut, at_block, whole]):
+        result = cutrace.batch("kernels", copies, tmp_path / "b", mode="sequential")
+        assert list(map(str, result.reports)) == list(map(str, expected.reports))
+        for file in result.files:
+            if file.source != str(whole):
+                assert file.state == "duplicate"
+                assert f"same recording as {whole}, or a part of it, and is not counted: leave it out" in file.notes[0]
+
+
 def test_a_copy_of_a_file_of_another_tool_counts_once(tmp_path):
     whole = tmp_path / "rank0.json"
     cutrace.convert(DATA / "torch_step.bin", whole)

@@ -384,15 +384,20 @@ class PartFolder:
             self._known(path, part.about)
 
     def duplicates(self, sources: Sequence[str]) -> dict[str, str]:
-        """Map each source that repeats the recording of an earlier source to the earlier source."""
+        """Map each source that repeats the recording of another source to the other source. Whole files count before
+        those that lack records, else the first file counts."""
         recordings = {}
+        lacks = {}
         for source, of_source in self._sources.items():
             about = next(iter(of_source.values()))
             recordings[source] = about["recordings"]
+            quality = FileQuality(**about["quality"])
+            lacks[source] = (bool(quality.damage), quality.incomplete)
+        read = [source for source in sources if source in recordings]
         holders: dict[str, str] = {}
         repeated = {}
-        for source in sources:
-            own = recordings.get(source, [])
+        for source in sorted(read, key=lacks.__getitem__):
+            own = recordings[source]
             known = [holders[recording] for recording in own if recording in holders]
             if known:
                 repeated[source] = known[0]

@@ -68,7 +68,7 @@ def batch_reports() -> dict[str, BatchReport]:
 @dataclass(frozen=True)
 class FileOutcome:
     """The outcome of a file. ``state`` is ``done``, ``skipped`` (its parts were there), ``incomplete`` (records are
-    missing), ``duplicate`` (an earlier file has the same recording, so it is not counted), ``damaged`` (a part could
+    missing), ``duplicate`` (another file has the same recording, so it is not counted), ``damaged`` (a part could
     not be read), ``failed`` (each worker that read it died) or ``unread`` (the batch ended before). ``notes`` are
     sentences, also for a complete file. ``retried`` is True if a worker died. ``lost`` counts missing records by
     meaning."""
@@ -213,12 +213,12 @@ class _Files:
             self._parts[report.name].add(task.source, own)
 
     def leave_duplicates(self) -> None:
-        """Remove the parts of files with the recording of an earlier file."""
+        """Remove the parts of files with the recording of another file."""
         # One of the reports has the parts of all sources.
         widest = max(self._parts.values(), key=len)
         repeated = widest.duplicates([task.source for task in self._tasks])
         for source, other in repeated.items():
-            note = f"it holds the same recording as {other}, or a part of it, and is not counted: leave one of them out"
+            note = f"it holds the same recording as {other}, or a part of it, and is not counted: leave it out"
             self._outcomes[source] = _bad(source, "duplicate", note)
         for report in self._reports:
             own = set(self._sources(report))
