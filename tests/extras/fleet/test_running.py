@@ -216,9 +216,9 @@ def test_files_that_say_nothing_of_their_origin_are_no_parts(tmp_path, about):
 def test_nothing_that_can_be_read_is_an_error(tmp_path):
     bad = tmp_path / "a.bin"
     bad.write_bytes(b"no capture")
-    with pytest.raises(cutrace.CutraceError, match="none of the files could be read"):
+    with pytest.raises(cutrace.CutraceError, match="none of the files could be used"):
         cutrace.batch("kernels", [bad], tmp_path / "out", mode="sequential")
-    with pytest.raises(cutrace.CutraceError, match=r"none of the files could be read: no file matches \S+no\*\.bin"):
+    with pytest.raises(cutrace.CutraceError, match=r"none of the files could be used: no file matches \S+no\*\.bin"):
         cutrace.batch("kernels", [tmp_path / "no*.bin"], tmp_path / "out", mode="sequential")
     with pytest.raises(cutrace.CutraceError, match="there is no batch report 'kernel'"):
         cutrace.batch("kernel", [bad], tmp_path / "out")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -73,8 +75,30 @@ def test_regressions_need_two_sets(tmp_path):
         cutrace.CutraceError, match=r"regressions needs `baseline=`: for example `baseline='old/rank0\.bin'`"
     ):
         cutrace.batch("regressions", paths, tmp_path / "out", mode="sequential")
-    with pytest.raises(cutrace.CutraceError, match="no file that could be read"):
+    with pytest.raises(cutrace.CutraceError, match="two sets of runs: all files are in `baseline=`"):
         cutrace.batch("regressions", paths, tmp_path / "out", baseline=paths, mode="sequential")
+
+
+def test_a_baseline_that_cannot_be_read_is_named(tmp_path):
+    paths, out = runs(tmp_path / "runs", [10_000] * 2), tmp_path / "out"
+    absent = tmp_path / "nosuch.bin"
+    reason = f"none of the files of `baseline=` could be used: cannot read {absent}: No such file."
+    with pytest.raises(cutrace.CutraceError, match=f"^regressions compares two sets of runs: {re.escape(reason)}"):
+        cutrace.batch("regressions", paths, out, baseline=absent, mode="sequential")
+    result = cutrace.batch("all", paths, out, baseline=absent, mode="sequential")
+    assert result.failed
+    assert result.missing[0].startswith(f"regressions is left out: {reason}")
+    names = {table.name for table in result.reports}
+    assert ("kernels" in names, "regressions" in names) == (True, False)
+    assert "regressions is left out" in (out / "index.html").read_text()
+
+
+def test_a_baseline_with_the_recordings_of_the_others_is_named(tmp_path):
+    paths = runs(tmp_path / "runs", [10_000] * 2)
+    copied = tmp_path / "copied.bin"
+    shutil.copy(paths[0], copied)
+    with pytest.raises(cutrace.CutraceError, match=r"none of the other files could be used: .* the same recording as"):
+        cutrace.batch("regressions", paths[0], tmp_path / "out", baseline=copied, mode="sequential")
 
 
 @pytest.mark.parametrize("count", [4, 6, 20])

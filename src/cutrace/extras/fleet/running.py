@@ -243,6 +243,7 @@ class _Files:
     def reduce(self, options: BatchOptions) -> BatchRun:
         results: dict[str, Result] = {}
         about = {}
+        left_out = []
         ahead: dict[PartIdentity, int] = {}
         every: list[Part] = []
         # The report of collectives is reduced first, because its clock errors correct the other reports.
@@ -250,15 +251,22 @@ class _Files:
             files = [self._outcomes[source] for source in self._sources(report)]
             parts = self._parts[report.name].parts()
             _check_usable(parts, files)
+            reason = _lacks_set(report, parts, files, options)
+            if reason and self._name == ALL:
+                left_out.append(f"{report.name} is left out: {reason}")
+                continue
+            if reason:
+                raise CutraceError(f"{report.name} compares two sets of runs: {reason}")
             result = report.reduce(_on_time(parts, ahead), options)
             ahead |= result.ahead
             lacking = [*missing(files), *absences(_on_time(parts, ahead))]
             results[report.name] = replace(result, missing=lacking)
             about[report.name] = _about(files, lacking, parts)
             every = max(every, parts, key=len)
-        in_order = {report.name: results[report.name] for report in self._reports}
+        names = [report.name for report in self._reports if report.name in results]
+        in_order = {name: results[name] for name in names}
         done = [self._outcomes[task.source] for task in self._tasks]
-        lacking = [*missing(done), *absences(_on_time(every, ahead))]
+        lacking = [*left_out, *missing(done), *absences(_on_time(every, ahead))]
         about[ALL] = _about(done, lacking, every)
         return BatchRun(in_order, about, done, lacking)
 
@@ -295,17 +303,42 @@ def _reports_of(
 
 def _check_usable(parts: Sequence[Part], files: Sequence[FileOutcome]) -> None:
     """Raise :class:`CutraceError` when a report has no parts."""
-    if parts:
-        return
+    if not parts:
+        raise CutraceError(_none_counts(files, "files"))
+
+
+def _lacks_set(
+    report: BatchReport,
+    parts: Sequence[Part],
+    files: Sequence[FileOutcome],
+    options: BatchOptions,
+) -> str:
+    """The reason why a report cannot compare the files with the baseline. "" if it can, or does not compare them."""
+    if "baseline" not in report.needs:
+        return ""
+    counted = {part.source for part in parts}
+    baseline = []
+    others = []
+    for file in files:
+        if file.source in options.baseline:
+            baseline.append(file)
+        else:
+            others.append(file)
+    for own, what in ((baseline, "files of `baseline=`"), (others, "other files")):
+        if counted.isdisjoint(file.source for file in own):
+            return _none_counts(own, what)
+    return ""
+
+
+def _none_counts(files: Sequence[FileOutcome], what: str) -> str:
+    """The sentence about files of which none counts, with the reason of the first one."""
     if not files:
-        raise CutraceError(
-            "all files are in `baseline=`: name others to compare with them"
-        )
+        return "all files are in `baseline=`: name others to compare with them"
     source = files[0].source
     notes = "; ".join(files[0].notes)
     if source not in notes:
         notes = f"{source}: {notes}"
-    raise CutraceError(f"none of the files could be read: {notes}")
+    return f"none of the {what} could be used: {notes}"
 
 
 def _check_options(

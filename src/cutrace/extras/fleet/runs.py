@@ -16,7 +16,6 @@ import numpy as np
 from ...analysis.gpu import communicates
 from ...analysis.statistics.kernels import KERNELS
 from ...analysis.tables import columns_of
-from ...errors import CutraceError
 from ...trace.arrow import pyarrow
 from ...units import format_duration
 from .model import (
@@ -313,10 +312,6 @@ def _regressions(parts: Sequence[Part], options: BatchOptions) -> Result:
             baseline.append(part)
         else:
             others.append(part)
-    if not baseline or not others:
-        raise CutraceError(
-            "regressions compares two sets of runs: one of them has no file that could be read, or repeats the other"
-        )
     before = _runs(baseline, by_job=True)
     after = _runs(others, by_job=True)
 
