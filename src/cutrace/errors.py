@@ -15,9 +15,14 @@ class BadCapture(CutraceError):
 
 def cannot_read(path: object, error: OSError, what: str = "") -> str:
     """The sentence for a file that cannot be read; ``what`` describes it. A path can be a pattern: a shell leaves
-    patterns without a match unchanged."""
-    if isinstance(error, FileNotFoundError) and "*" in str(path):
-        return f"no file matches {path}. Check the pattern and its folder."
+    patterns in quotes and patterns without a match unchanged."""
+    from glob import glob  # Few programs need this import.
+
+    if isinstance(error, FileNotFoundError):
+        if glob(str(path)):  # noqa: PTH207 (folders may have signs, too)
+            return f"{path} is a pattern, and cutrace expands none. Leave out the quotes, so that the shell expands it."
+        if "*" in str(path):
+            return f"no file matches {path}. Check the pattern and its folder."
     return (
         f"cannot read {what}{path}: {error.strerror}. Check its name and permissions."
     )

@@ -120,6 +120,8 @@ BAD = {
         ["stats", "{tmp}/good.bin", "--report", "gpu_sum,idle_sum"], "give each report an option --report of its own",
     ),
     "stats of a pattern": (["stats", "{tmp}/no*.bin"], "no file matches {tmp}/no*.bin. Check the pattern"),
+    "stats of a pattern in quotes": (["stats", "{tmp}/goo*.bin"], "{tmp}/goo*.bin is a pattern"),
+    "a set of letters in quotes": (["stats", "{tmp}/goo[cd].bin"], "Leave out the quotes, so that the shell"),
     "a golden file by a pattern": (["diff", "{tmp}/no*.toml", "{tmp}/good.bin"], "no file matches {tmp}/no*.toml"),
     "a report by a pattern": (["report", "compare", "{tmp}/no*.json", "{tmp}/good.bin"], "no file matches {tmp}/no*"),
     "a kind of activity as in nsys": (["record", "--trace=cuda", "--", "true"], "No such option '--trace': --kinds"),

@@ -85,6 +85,17 @@ def test_a_file_url_is_a_path(tmp_path):
     assert [file.source for file in result.files] == list(map(str, paths))
 
 
+def test_a_file_url_may_be_a_pattern(tmp_path):
+    paths = [*ranks(tmp_path / "my run"), *ranks(tmp_path / "[odd] #1?")]
+    for pattern in (f"{(tmp_path / 'my run').as_uri()}/*.bin", f"{(tmp_path / 'my run').as_uri()}/rank?.bin"):
+        result = cutrace.batch("kernels", pattern, tmp_path / "out", mode="sequential")
+        assert [file.source for file in result.files] == list(map(str, paths[:3]))
+    odd = cutrace.batch("kernels", [path.as_uri() for path in paths[3:]], tmp_path / "out", mode="sequential")
+    assert [file.source for file in odd.files] == list(map(str, paths[3:]))
+    with pytest.raises(cutrace.CutraceError, match=r"no file matches \S+no\*\.bin"):
+        cutrace.batch("kernels", f"{tmp_path.as_uri()}/no*.bin", tmp_path / "out", mode="sequential")
+
+
 def test_the_command_takes_urls(tmp_path, memory, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["batch", "kernels", f"{memory}/*.bin", "-o", str(tmp_path / "out"), "--mode", "sequential"])

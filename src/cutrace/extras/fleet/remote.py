@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from glob import glob
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 from urllib.request import url2pathname
 
 from ...errors import CutraceError
@@ -35,8 +36,8 @@ def named(sources: Sequence[StrPath]) -> list[str]:
     names = []
     for source in sources:
         if isinstance(source, str) and source.startswith("file://"):
-            source = url2pathname(urlsplit(source).path)
-        if not is_url(source):
+            names += _local(source)
+        elif not is_url(source):
             names.append(str(Path(source).absolute()))
         elif any(sign in str(source) for sign in _MAGIC):
             names += _matching(str(source))
@@ -44,6 +45,18 @@ def named(sources: Sequence[StrPath]) -> list[str]:
             _opened(str(source))
             names.append(str(source))
     return names
+
+
+def _local(url: str) -> list[str]:
+    """The path in a ``file://`` URL, or the paths of the files that match it."""
+    place = url.removeprefix("file://")
+    _, _, path = place.partition("/")
+    path = url2pathname(f"/{path}")
+    found: list[str] = []
+    if any(sign in url for sign in _MAGIC):
+        found = sorted(glob(path))  # noqa: PTH207 (folders may have signs, too)
+    # A pattern that matches nothing is an error like a file that is absent.
+    return found or [path]
 
 
 def identity(source: str) -> str:
