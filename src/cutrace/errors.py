@@ -13,9 +13,16 @@ class BadCapture(CutraceError):
     """A file that is not a capture, or holds no usable block."""
 
 
-def cannot_read(path: object, error: OSError, what: str = "") -> str:
-    """The sentence for a file that cannot be read; ``what`` describes it. A path can be a pattern: a shell leaves
-    patterns in quotes and patterns without a match unchanged."""
+def cannot_read(
+    path: object,
+    error: OSError,
+    what: str = "",
+    *,
+    absent: str = "",
+) -> str:
+    """The sentence for a file that cannot be read; ``what`` describes it. ``absent`` is the reason and the next step
+    for a file that does not exist. A path can be a pattern: a shell leaves patterns in quotes and patterns without a
+    match unchanged."""
     from glob import glob  # Few programs need this import.
 
     if isinstance(error, FileNotFoundError):
@@ -23,6 +30,8 @@ def cannot_read(path: object, error: OSError, what: str = "") -> str:
             return f"{path} is a pattern, and cutrace expands none. Leave out the quotes, so that the shell expands it."
         if "*" in str(path):
             return f"no file matches {path}. Check the pattern and its folder."
+        if absent:
+            return f"cannot read {what}{path}: {absent}"
     return (
         f"cannot read {what}{path}: {error.strerror}. Check its name and permissions."
     )

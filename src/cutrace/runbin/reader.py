@@ -85,14 +85,10 @@ class Reader:
         self.path = Path(path)
         try:
             self._fd = open_to_read(self.path)
-        except FileNotFoundError as error:
-            if "*" in self.path.name:
-                raise BadCapture(cannot_read(self.path, error)) from None
-            raise BadCapture(
-                f"cannot read {self.path}: No such file. Check its name, or {_MAKE_ONE}."
-            ) from None
         except OSError as error:
-            raise BadCapture(cannot_read(self.path, error)) from None
+            absent = f"No such file. Check its name, or {_MAKE_ONE}."
+            sentence = cannot_read(self.path, error, absent=absent)
+            raise BadCapture(sentence) from None
         # Closes the file when the reader is collected without close().
         self._file = weakref.finalize(self, os.close, self._fd)
         try:
