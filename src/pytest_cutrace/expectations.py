@@ -74,7 +74,9 @@ def _by_markers(expected: Expectation, item: pytest.Item) -> Expectation:
         budget = _budget(item)
     except CutraceError as error:
         path, line, _ = item.reportinfo()
-        place = f"{path}:{line + 1}" if line is not None else str(path)
+        place = str(path)
+        if line is not None:
+            place += f":{line + 1}"
         raise pytest.UsageError(f"{place}: {error}") from None
     if budget is None:
         return expected
@@ -88,7 +90,9 @@ def _budget(item: pytest.Item) -> golden.Budget | None:
     limits: dict[str, Any] = {}
     for marker in reversed(list(item.iter_markers("gpu_limit"))):
         if marker.args or not marker.kwargs:
-            what = "takes metrics by name" if marker.args else "limits nothing"
+            what = "limits nothing"
+            if marker.args:
+                what = "takes metrics by name"
             raise CutraceError(f"gpu_limit {what}: write gpu_limit(kernel_launches=3)")
         limits |= marker.kwargs
     if not limits:
@@ -107,7 +111,9 @@ def _with(expected: Expectation, name: str, value: Any) -> Expectation:
                 return replace(expected, off=value)
             return replace(expected, may_skip=value)
         case "warmup" | "repeat":
-            least = 0 if name == "warmup" else 1
+            least = 1
+            if name == "warmup":
+                least = 0
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise CutraceError(f"{name}={value!r}: write a number from {least} on")
             if name == "warmup":
@@ -116,7 +122,9 @@ def _with(expected: Expectation, name: str, value: Any) -> Expectation:
         case "gate":
             rules = replace(rules, gate=golden.parse_gate(_texts(name, value)))
         case "tolerance":
-            tolerance = value if isinstance(value, Mapping) else _texts(name, value)
+            tolerance = value
+            if not isinstance(value, Mapping):
+                tolerance = _texts(name, value)
             shares = golden.parse_tolerance(tolerance)
             rules = replace(rules, tolerance={**rules.tolerance, **shares})
         case "ignore":
@@ -136,8 +144,8 @@ def _with(expected: Expectation, name: str, value: Any) -> Expectation:
 def _texts(name: str, value: object) -> str | list[str]:
     if isinstance(value, str):
         return value
-    if isinstance(value, list | tuple | set | frozenset) and all(
-        isinstance(one, str) for one in value
-    ):
-        return list(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        texts = [one for one in value if isinstance(one, str)]
+        if len(texts) == len(value):
+            return texts
     raise CutraceError(f"{name}={value!r}: write a string or a list of strings")

@@ -123,8 +123,10 @@ class Session:
             replaced = ", ".join([update.mode, *sorted(update.only)])
             golden += f" are updated ({replaced})"
         traces = f"traces in {self.context.relative(self.settings.directory)}"
-        notes = self.recording.notes if self.recording is not None else []
-        return "; ".join([f"{golden}, {traces}", *notes])
+        parts = [f"{golden}, {traces}"]
+        if self.recording is not None:
+            parts += self.recording.notes
+        return "; ".join(parts)
 
     @property
     def ended_early(self) -> bool:
