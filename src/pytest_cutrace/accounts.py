@@ -91,10 +91,11 @@ _SILENT = {
 
 class CollectedTests(NamedTuple):
     """The ids of the collected tests, and of the deselected tests with whether addopts deselects them and the command
-    line does not."""
+    line does not. ``places`` has the golden files that the tests of each module use, see :func:`place_of`."""
 
     tests: frozenset[str]
     deselected: Mapping[str, bool]
+    places: Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -209,13 +210,15 @@ def account(
     """The account of the golden entries that the session should have compared.
 
     Only values of this session's environment count, because other tests may exist only on other GPUs. If no test used a
-    GPU, no environment is known, and all values count.
+    GPU, no environment is known, and all values count. If tests of a module were collected, only the golden files that
+    they use count for the module.
     """
     ids: dict[Fate, list[str]] = {}
     if not settings.golden_root.is_dir():
         return SessionAccount(ids)
     environments = {case.environment for case in cases if case.environment}
     judge = _Judge(cases, config, collected)
+    root = os.path.realpath(settings.golden_root)
     damaged = []
     for path in golden_files(settings.golden_root):
         try:
@@ -228,6 +231,9 @@ def account(
         entries = _recorded_in(module.tests, environments)
         if not entries:
             continue
+        used = collected.places.get(module.path)
+        if used is not None and place_of(path, root) not in used:
+            continue
         if judge.is_gone(module.path):
             if judge.selects(module.path):
                 ids.setdefault(Fate.GONE, []).append(module.path)
@@ -238,6 +244,12 @@ def account(
                 fate = judge.fate(module.path, nodeid)
                 ids.setdefault(fate, []).append(nodeid)
     return SessionAccount(ids, damaged)
+
+
+def place_of(path: Path, root: str) -> str:
+    """The path of a golden file from the folder of golden files, which has the real path ``root``. It is the same in
+    workers on other machines."""
+    return os.path.relpath(os.path.realpath(path), root)
 
 
 def _recorded_in(tests: Mapping[str, Entry], environments: set[str]) -> list[str]:

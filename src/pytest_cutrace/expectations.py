@@ -20,17 +20,23 @@ from .options import MARKER, Settings
 GoldenFiles = dict[tuple[Path, str], golden.Module | CutraceError]
 
 
+def golden_file(item: pytest.Item, nodeid: str, settings: Settings) -> Path:
+    """The golden file of a test."""
+    root = settings.golden_root
+    custom = item.ihook.pytest_cutrace_golden_path(item=item, root=root)
+    if custom is not None:
+        return Path(custom)
+    file, test = golden.split(nodeid)
+    return golden.golden_path(root, file or test)
+
+
 def expectation(
     item: pytest.Item, nodeid: str, settings: Settings, files: GoldenFiles
 ) -> Expectation:
     """The expectation of a test. Raises :class:`CutraceError` or :class:`pytest.UsageError` for an invalid marker or
     golden file."""
     file, test = golden.split(nodeid)
-    custom = item.ihook.pytest_cutrace_golden_path(item=item, root=settings.golden_root)
-    if custom is not None:
-        path = Path(custom)
-    else:
-        path = golden.golden_path(settings.golden_root, file or test)
+    path = golden_file(item, nodeid, settings)
     expected = _by_markers(
         Expectation(settings.rules, path, repeat=settings.repeat), item
     )
@@ -38,11 +44,11 @@ def expectation(
         return expected
     if benchmarked(item) and not expected.marked:
         return replace(expected, passed_over="a benchmark decides how often it runs")
-    module = _golden_file(path, file, files)
+    module = _module(path, file, files)
     return replace(expected, entry=module.tests.get(test), siblings=bool(module.tests))
 
 
-def _golden_file(path: Path, file: str, files: GoldenFiles) -> golden.Module:
+def _module(path: Path, file: str, files: GoldenFiles) -> golden.Module:
     """The golden file of a test file. The golden file is read once. If it has an error, each test of the test file
     raises it."""
     if (path, file) not in files:

@@ -10,7 +10,7 @@ import base64
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from importlib.metadata import version
@@ -70,10 +70,10 @@ class Reporter:
         self._refusal = refusal
         self._cases: dict[str, Case] = {}
         self._collected: list[str] = []
-        #: For each deselected test, whether addopts deselects it and the command line does not.
-        self.deselected: dict[str, bool] = {}
-        #: The ids in golden files that differ from pytest's.
-        self.golden_ids: dict[str, str] = {}
+        #: The facts about collected tests, see :meth:`add_collected`.
+        self._renamed: dict[str, str] = {}
+        self._deselected: dict[str, bool] = {}
+        self._places: dict[str, list[str]] = {}
         self._account = SessionAccount({})
         #: Whether golden files or ``require`` fail the session.
         self._red = False
@@ -167,6 +167,18 @@ class Reporter:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._collected = [item.nodeid for item in session.items]
 
+    def add_collected(
+        self,
+        golden_ids: Mapping[str, str],
+        deselected: Mapping[str, bool],
+        places: Mapping[str, list[str]],
+    ) -> None:
+        """Add the facts that a process has collected: the ids in golden files that differ from pytest's, and the facts
+        of :class:`CollectedTests`."""
+        self._renamed.update(golden_ids)
+        self._deselected.update(deselected)
+        self._places.update(places)
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
         self._collected = list(ids)
@@ -174,8 +186,9 @@ class Reporter:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
         output = getattr(node, "workeroutput", None) or {}
-        self.deselected.update(output.get("cutrace_deselected", {}))
-        self.golden_ids.update(output.get("cutrace_golden_ids", {}))
+        collected = output.get("cutrace_collected")
+        if collected is not None:
+            self.add_collected(**collected)
 
     # Reporting
 
@@ -250,7 +263,7 @@ class Reporter:
         repetitions."""
         cases: dict[str, Case] = {}
         for nodeid, case in self._cases.items():
-            golden_id = self.golden_ids.get(nodeid, nodeid)
+            golden_id = self._renamed.get(nodeid, nodeid)
             compared = case.state in (State.GATED, State.UPDATED)
             if golden_id not in cases or not compared:
                 if golden_id != nodeid:
@@ -282,7 +295,7 @@ class Reporter:
         if exitstatus not in _ENDED_WELL:
             return
         tests = frozenset(self._golden_ids(self._collected))
-        collected = CollectedTests(tests, self.deselected)
+        collected = CollectedTests(tests, self._deselected, self._places)
         self._account = account(self._by_golden_id(), settings, self._config, collected)
         gone = self._account.gone()
         if gone:
@@ -344,13 +357,13 @@ class Reporter:
 
     def _golden_ids(self, ids: Sequence[str]) -> list[str]:
         """The ids of these tests in golden files."""
-        return [self.golden_ids.get(nodeid, nodeid) for nodeid in ids]
+        return [self._renamed.get(nodeid, nodeid) for nodeid in ids]
 
     def _shortened(self, ids: Sequence[str]) -> list[str]:
         """These ids as arguments of pytest. A function replaces its ids with parameters if all of them are among the
         ids."""
         selected = self._golden_ids(ids)
-        others = {*self._golden_ids(self._collected), *self.deselected}
+        others = {*self._golden_ids(self._collected), *self._deselected}
         divided = {_function(nodeid) for nodeid in others.difference(selected)}
         # Other parameters of a function are unknown if the command line names one.
         known = not any("[" in word for word in self._config.args)

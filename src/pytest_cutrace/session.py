@@ -15,7 +15,7 @@ import pytest
 
 from cutrace.analysis.definitions import METRICS
 from cutrace.errors import CutraceError
-from cutrace.golden import golden_files
+from cutrace.golden import golden_files, split
 from cutrace.golden.decide import SWITCHED_OFF, Expectation, State, names_code
 from cutrace.golden.files import may_have_code
 from cutrace.golden.journal import append
@@ -24,11 +24,12 @@ from cutrace.outputs import unwritable
 from cutrace.reports.model import Case
 
 from . import options
+from .accounts import place_of
 from .attempt import Attempt
 from .bodies import Body, unreported
 from .capture import Captures
 from .context import SessionContext
-from .expectations import GoldenFiles, expectation
+from .expectations import GoldenFiles, expectation, golden_file
 from .fixtures import Tracer
 from .neighbours import TimeLimits, runs_in_threads
 from .options import deselected_by_addopts, known
@@ -55,6 +56,10 @@ class Session:
         self.context = SessionContext(config, settings)
         self.recording: SessionRecording | None = None
         self._golden_files: GoldenFiles = {}
+        #: The golden files that the tests of each module use.
+        self._used: dict[str, set[Path]] = {}
+        #: For each deselected test, whether addopts deselects it and the command line does not.
+        self._deselected: dict[str, bool] = {}
         self._wrong: dict[pytest.Item, str] = {}
         self._reporter: Reporter | None = None
         self._pid = os.getpid()
@@ -169,23 +174,24 @@ class Session:
             raise pytest.UsageError("\n".join(dict.fromkeys(self._wrong.values())))
 
     def _expect(self, item: pytest.Item) -> Expectation:
-        expected = expectation(
-            item, self.context.golden_id(item), self.settings, self._golden_files
-        )
+        golden_id = self.context.golden_id(item)
+        expected = expectation(item, golden_id, self.settings, self._golden_files)
+        self._use(golden_id, expected.path)
         item.stash[_EXPECTED] = expected
         return expected
 
+    def _use(self, golden_id: str, path: Path) -> None:
+        module, _ = split(golden_id)
+        paths = self._used.setdefault(module, set())
+        paths.add(path)
+
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         by_addopts = deselected_by_addopts(self.config, items)
-        ids = {}
         for item in items:
             golden_id = self.context.golden_id(item)
-            ids[golden_id] = item in by_addopts
-        if self.context.worker:
-            output: Any = self.config.workeroutput  # type: ignore[attr-defined]
-            output.setdefault("cutrace_deselected", {}).update(ids)
-        elif self._reporter is not None:
-            self._reporter.deselected.update(ids)
+            self._deselected[golden_id] = item in by_addopts
+            path = golden_file(item, golden_id, self.settings)
+            self._use(golden_id, path)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         golden_ids = {}
@@ -194,10 +200,19 @@ class Session:
             for nodeid in (item.nodeid, self.context.nodeid(item)):
                 if golden_id != nodeid:
                     golden_ids[nodeid] = golden_id
+        root = os.path.realpath(self.settings.golden_root)
+        places = {}
+        for module, paths in self._used.items():
+            places[module] = [place_of(path, root) for path in paths]
+        collected: dict[str, Any] = {
+            "golden_ids": golden_ids,
+            "deselected": self._deselected,
+            "places": places,
+        }
         if self.context.worker:
-            self.config.workeroutput["cutrace_golden_ids"] = golden_ids  # type: ignore[attr-defined]
+            self.config.workeroutput["cutrace_collected"] = collected  # type: ignore[attr-defined]
         elif self._reporter is not None:
-            self._reporter.golden_ids.update(golden_ids)
+            self._reporter.add_collected(**collected)
 
     # Running
 

@@ -268,3 +268,47 @@ def test_addopts_continues_at_the_test_that_failed_last(recorded: Suite, option:
         done = recorded.run("--cutrace=require", "tests/test_a.py", cache=True, **dict(variables))
         assert told in done.words, done.output
         assert bool(done.status) == (not variables)
+
+
+FLAVOURS = """
+def pytest_cutrace_golden_path(item, root):
+    from cutrace.golden import golden_path
+    flavour = os.environ["FLAVOUR"]
+    if item.get_closest_marker("slow"):
+        flavour += "-slow"
+    return golden_path(root / flavour, item.nodeid)
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+def test_golden_files_of_another_build(suite: Suite, workers: tuple[str, ...]) -> None:
+    suite.write("pytest.ini", "[pytest]\nmarkers = slow\n")
+    suite.write("conftest.py", FLAVOURS)
+    suite.write("test_a.py", """
+        TYPES = ["f16", "f32"]
+        if os.environ["FLAVOUR"] == "release":
+            TYPES.append("fp8")
+
+        @pytest.mark.parametrize("of", TYPES)
+        def test_it(of):
+            fakegpu.launch(of)
+
+        @pytest.mark.slow
+        def test_slow():
+            fakegpu.launch("k")
+    """)  # fmt: skip
+    plugins = ("xdist",) if workers else ()
+    for flavour in ("debug", "release"):
+        assert suite.run("--cutrace-update", FLAVOUR=flavour).status == 0
+    assert len(suite.golden()) == 4
+    for flavour, account in {"debug": "golden 3: 3 compared", "release": "golden 4: 4 compared"}.items():
+        done = suite.run("--cutrace=require", *workers, plugins=plugins, FLAVOUR=flavour)
+        assert done.status == 0, done.output
+        assert account in done.words
+    suite.write("pytest.ini", "[pytest]\nmarkers = slow\naddopts = -m 'not slow'\n")
+    done = suite.run("--cutrace=require", *workers, plugins=plugins, FLAVOUR="debug")
+    assert "1 golden value was deselected by addopts: test_a.py::test_slow" in done.output
+    lost = (suite.folder / "test_a.py").read_text().replace('"f32"]', "]")
+    suite.write("test_a.py", lost, prelude=False)
+    done = suite.run("--cutrace=require", "-m", "not nothing", *workers, plugins=plugins, FLAVOUR="debug")
+    assert "1 golden value has no test any more: test_a.py::test_it[f32]" in done.output
