@@ -68,8 +68,7 @@ class Session:
                 _prepare(settings.directory)
             self.refusal = refusal()
             if _may_control(config):
-                # Child processes read this variable to know early that they are workers.
-                os.environ[_CONTROLLER] = str(os.getpid())
+                self._control()
             else:
                 self._record()
         except CutraceError as error:
@@ -84,9 +83,13 @@ class Session:
     def configured(self) -> None:
         """Start the session. From here on it is known whether this process runs tests or is a controller of
         pytest-xdist."""
-        if self.recording is None and not _controls(self.config):
+        controls = _controls(self.config)
+        if self.recording is None and not controls:
             os.environ.pop(_CONTROLLER, None)
             self._record()
+        elif self.recording is not None and controls:
+            self._end_recording()
+            self._control()
         plugins = self.config.pluginmanager
         plugins.register(self, "cutrace-session")
         plugins.register(TimeLimits(), "cutrace-time-limits")
@@ -100,6 +103,10 @@ class Session:
             plugins.register(self._reporter, "cutrace-reporter")
             # Candidates belong to one session only.
             shutil.rmtree(self.settings.directory / "proposed", ignore_errors=True)
+
+    def _control(self) -> None:
+        """Tell child processes early that they are workers."""
+        os.environ[_CONTROLLER] = str(os.getpid())
 
     def _record(self) -> None:
         if not self._collects_only:
@@ -145,10 +152,14 @@ class Session:
             del os.environ[_CONTROLLER]
         if self.context.seeds is not None:
             self.context.seeds.close()
+        self._end_recording()
+
+    def _end_recording(self) -> None:
         if self.recording is not None:
             if self.recording.here:
                 self.captures.end_counters()
             self.recording.close()
+            self.recording = None
 
     # Facts
 
@@ -466,7 +477,8 @@ def _controls(config: pytest.Config) -> bool:
 
 
 def _distributes(options: Any) -> bool:
-    if getattr(options, "dist", "no") == "no":
+    balanced = getattr(options, "distload", False)
+    if getattr(options, "dist", "no") == "no" and not balanced:
         return False
     return bool(getattr(options, "tx", None))
 

@@ -288,6 +288,27 @@ def test_tests_are_traced_where_xdist_starts_no_worker(suite: Suite, options: tu
     assert done.case("test_it").worker == ""
 
 
+@pytest.mark.parametrize("plugin", [False, True])
+def test_workers_that_no_option_n_requests(suite: Suite, plugin: bool) -> None:
+    suite.write("test_a.py", """
+        def test_it():
+            for _ in range(int(os.environ.get("MORE", 1))):
+                fakegpu.launch("k")
+    """)  # fmt: skip
+    suite.run("--cutrace-update")
+    options = ["-d", "--tx", "2*popen"]
+    if plugin:
+        suite.write("with_workers.py", """
+            def pytest_load_initial_conftests(args):
+                args[:] = ["-n", "2", *args]
+        """)  # fmt: skip
+        options = ["-p", "with_workers"]
+    for more, status in (("1", 0), ("2", 1)):
+        done = suite.run("--cutrace=require", *options, plugins=("xdist",), MORE=more)
+        assert (done.status, done.case("test_it").state) == (status, State.GATED), done.output
+        assert done.case("test_it").worker
+
+
 def test_groups_of_xdist_are_no_part_of_ids(suite: Suite) -> None:
     suite.write("test_a.py", """
         @pytest.mark.xdist_group("one")
