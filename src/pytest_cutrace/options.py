@@ -395,7 +395,10 @@ def read(config: pytest.Config) -> Settings:
     root = config.rootpath
     # As for --junitxml.
     started = config.invocation_params.dir
-    directory = given("cutrace_dir", lambda text: root / (text or ".cutrace"))
+    golden_root = ini("cutrace_golden_dir", lambda text: root / text)
+    directory = given(
+        "cutrace_dir", lambda text: _session_folder(text, root, golden_root)
+    )
     reports = given("cutrace_report", _report_words)
     files = []
     for kind, destination in reports:
@@ -427,7 +430,7 @@ def read(config: pytest.Config) -> Settings:
         repeat=repeat,
         seed=ini("cutrace_seed", switch) == "on",
         reports=tuple(files),
-        golden_root=ini("cutrace_golden_dir", lambda text: root / text),
+        golden_root=golden_root,
         variant=ini("cutrace_variant", check_variant),
         scope=ini("cutrace_scope", scope),
         junit=(_JUNIT, "") in reports,
@@ -465,6 +468,27 @@ def _choice(*allowed: str, default: str = "") -> Callable[[str], str]:
         return word
 
     return parse
+
+
+def _session_folder(text: str, root: Path, golden_root: Path) -> Path:
+    """The folder of a session. It must not contain files of the project, because git ignores its files. Its candidates
+    must not be found as golden files."""
+    folder = root / (text or ".cutrace")
+    place = folder.resolve()
+    golden = golden_root.resolve()
+    wrong = ""
+    if root.resolve().is_relative_to(place):
+        wrong = "contains the rootdir"
+    elif golden.is_relative_to(place):
+        wrong = "contains the golden files"
+    elif place.is_relative_to(golden):
+        parts = place.relative_to(golden).parts
+        # Hidden folders have no golden files.
+        if not any(part.startswith(".") for part in parts):
+            wrong = "is among the golden files"
+    if wrong:
+        raise ValueError(f"{folder} {wrong}: name another folder, such as .cutrace")
+    return folder
 
 
 def _number(text: str, least: int) -> int:

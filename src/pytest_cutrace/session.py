@@ -39,6 +39,8 @@ from .report import Reporter
 _EXPECTED = pytest.StashKey[Expectation]()
 #: The variable with the process id of a session that distributes its tests to workers.
 _CONTROLLER = "CUTRACE_PYTEST_CONTROLLER"
+#: The .gitignore of a session's folder.
+_IGNORE = "# Made by pytest --cutrace.\n*\n"
 _ATTEMPT = pytest.StashKey[Attempt]()
 #: The tracer of a test that is not traced.
 _TRACER = pytest.StashKey[Tracer]()
@@ -101,8 +103,10 @@ class Session:
                 self.config, self.settings, self._header(), self.refusal
             )
             plugins.register(self._reporter, "cutrace-reporter")
-            # Candidates belong to one session only.
-            shutil.rmtree(self.settings.directory / "proposed", ignore_errors=True)
+            directory = self.settings.directory
+            if _made(directory):
+                # Candidates belong to one session only.
+                shutil.rmtree(directory / "proposed", ignore_errors=True)
 
     def _control(self) -> None:
         """Tell child processes early that they are workers."""
@@ -484,11 +488,18 @@ def _distributes(options: Any) -> bool:
 
 
 def _prepare(directory: Path) -> None:
-    """Make the folder of a session, with a .gitignore for all of its files."""
+    """Make the folder of a session. If it has no files of others, git ignores it."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        ignore = directory / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("# Made by pytest --cutrace.\n*\n")
+        if not any(directory.iterdir()):
+            (directory / ".gitignore").write_text(_IGNORE)
     except OSError as error:
         raise unwritable(directory, error) from None
+
+
+def _made(directory: Path) -> bool:
+    """Whether a session made this folder."""
+    try:
+        return (directory / ".gitignore").read_text(errors="replace") == _IGNORE
+    except OSError:
+        return False

@@ -179,6 +179,44 @@ def test_a_folder_that_cannot_be_written(suite: Suite) -> None:
     assert suite.run("--cutrace", "--cutrace-dir=locked").status == 4
 
 
+@pytest.mark.parametrize(
+    ("folder", "told"),
+    [
+        (".", "contains the rootdir"),
+        ("..", "contains the rootdir"),
+        ("results", "contains the golden files"),
+        ("results/golden", "contains the golden files"),
+        ("results/golden/tests", "is among the golden files"),
+    ],
+)
+def test_a_folder_with_files_of_the_project(suite: Suite, folder: str, told: str) -> None:
+    suite.write("pytest.ini", "[pytest]\ncutrace_golden_dir = results/golden\n")
+    suite.write("results/golden/tests/proposed/test_a.toml", "")
+    done = suite.run("--cutrace", f"--cutrace-dir={folder}")
+    assert done.status == 4
+    assert f"ERROR: --cutrace-dir: {suite.folder / folder} {told}: name another folder" in done.output
+    assert (suite.folder / "results/golden/tests/proposed/test_a.toml").exists()
+    assert not list(suite.folder.rglob(".gitignore"))
+
+
+def test_a_folder_with_files_of_others(suite: Suite) -> None:
+    suite.write("test_a.py", TEST)
+    suite.write("results/proposed/mine.txt", "")
+    (suite.folder / "empty").mkdir()
+    for folder in ("results", "empty", "new"):
+        assert suite.run("--cutrace", f"--cutrace-dir={folder}").status == 0
+    ignored = {path.parent.name for path in suite.folder.rglob(".gitignore")}
+    assert ignored == {"empty", "new"}
+    assert (suite.folder / "results/proposed/mine.txt").exists()
+
+
+def test_golden_files_beside_the_tests(suite: Suite) -> None:
+    suite.write("pytest.ini", "[pytest]\ncutrace_golden_dir = .\n")
+    suite.write("test_a.py", TEST)
+    assert suite.run("--cutrace-update").status == 0
+    assert suite.run("--cutrace=require").status == 0
+
+
 METRICS_HOOK = """
     def pytest_cutrace_metrics():
         if "BROKEN" in os.environ:
