@@ -98,6 +98,11 @@ def test_losses_of_either_side_are_said(captures, tmp_path):
     assert json.loads(done.stdout)["missing"] == [
         f"{tmp_path / 'c.bin'}: 42 records that CUPTI dropped because it had no buffer"
     ]
+    done = cutrace("diff", captures[0], tmp_path / "c.bin", "--format", "markdown")
+    *_, note, _, verdict = done.stdout.splitlines()
+    assert note.startswith("> ")
+    assert note.endswith("42 records that CUPTI dropped because it had no buffer")
+    assert "differences" in verdict
 
 
 def test_notes_of_a_capture_that_is_compared_with_itself_are_said_once(tmp_path):

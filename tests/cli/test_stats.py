@@ -133,6 +133,23 @@ def test_what_is_missing_is_said_on_stderr(tmp_path):
     assert "cutrace: 1 row of kernels without known times: sums and timelines leave them out" in done.stderr
 
 
+def test_what_is_missing_is_in_markdown_and_in_files(tmp_path):
+    path, out = tmp_path / "a.bin", tmp_path / "out.md"
+    with Capture(path) as c:
+        c.kernel(c.launch("k"), 10, 20)
+        c.loss(1, 7)
+    lost = "7 records that CUPTI dropped because it had no buffer\n"
+    kernels = ("stats", path, "--report", "cuda_gpu_kern_sum")
+    shown = cutrace(*kernels, "--format", "markdown").stdout
+    assert shown.endswith(f"|\n\n> {lost}")
+    assert cutrace(*kernels, "-o", out).stdout == ""
+    assert out.read_text() == shown
+    cutrace(*kernels, "-o", tmp_path / "out.txt")
+    assert (tmp_path / "out.txt").read_text().endswith(f"\n\n{lost}")
+    for form in ("table", "csv"):
+        assert lost not in cutrace(*kernels, "--format", form).stdout
+
+
 def test_a_range_that_never_ended_is_not_said_to_be_left_out(tmp_path):
     with Capture(tmp_path / "a.bin") as c:
         c.push_pop("step", 10, None)

@@ -130,14 +130,16 @@ def put_tables(
     style: Callable[[Table, tuple[Cell, ...]], str] | None = None,
     head: Sequence[str] = (),
     verdict: str = "",
+    missing: Sequence[str] | None = None,
     whole: bool = False,
     **about: object,
 ) -> None:
     """Write tables in a format of :func:`cutrace.reports.tables.render`, with its parameters. On stdout they fit the
     terminal and have styles. ``limit`` None means 20 rows in formats for people. In these formats, ``head`` are the
-    first lines and ``verdict`` is the last line. With ``whole``, an error in the rows leaves stdout empty. JSON also
-    has the ``kind``, and ``about`` with facts on all tables."""
-    from ..reports.tables import no_style, render
+    first lines and ``verdict`` is the last line. ``missing`` are sentences on missing data, for JSON, Markdown and
+    files. Text on stdout lacks them, because verbs print them on stderr. With ``whole``, an error in the rows leaves
+    stdout empty. JSON also has the ``kind``, and ``about`` with facts on all tables."""
+    from ..reports.tables import no_style, notes, render
 
     to_stdout = output in (None, STDOUT)
     if limit is None:
@@ -150,6 +152,8 @@ def put_tables(
         style = style or no_style
     else:
         style = None
+    if missing is not None:
+        about["missing"] = list(missing)
     pieces = render(
         tables,
         form,
@@ -160,6 +164,8 @@ def put_tables(
     )
     if head:
         pieces = chain([f"{line}\n" for line in (*head, "")], pieces)
+    if missing and (form == "markdown" or not to_stdout):
+        pieces = chain(pieces, notes(map(as_options, missing), form))
     if verdict and form != "json":
         pieces = chain(pieces, ["\n" * bool(tables), f"{verdict}\n"])
     if not (whole and to_stdout):

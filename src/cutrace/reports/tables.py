@@ -56,6 +56,16 @@ def render(
     return _text(tables, limit, width, style)
 
 
+def notes(sentences: Iterable[str], form: str) -> Iterator[str]:
+    """Yield sentences on missing data for the end of tables, in pieces. JSON has them in a key, and CSV has rows
+    only."""
+    for sentence in sentences:
+        if form == "markdown":
+            yield f"\n> {md.text(sentence)}\n"
+        elif form not in ("csv", "json"):
+            yield f"\n{printable(sentence)}\n"
+
+
 def cell(value: Cell, column: Column) -> str:
     """A value as a string for people, in its unit."""
     if value is None:

@@ -122,3 +122,5 @@ def test_what_is_missing_is_in_json_and_the_exit_status(tmp_path, capsys):
     assert [file["state"] for file in told["files"]] == ["incomplete"]
     assert any(text.startswith("50 records that CUPTI dropped") for text in told["missing"])
     assert "50 records that CUPTI dropped" in err
+    _, out, _ = run(capsys, "batch", "kernels", tmp_path / "rank0.bin", *more[:-1], "markdown")
+    assert "\n> 50 records that CUPTI dropped" in out

@@ -165,6 +165,7 @@ def test_losses_are_told_everywhere(before, tmp_path):
     (sentence,) = json.loads(cutrace("why", before, "--format", "json").stdout)["notes"]
     assert sentence.startswith("5 ")
     assert sentence in cutrace("why", before).stderr
+    assert cutrace("why", before, "--format", "markdown").stdout.endswith(f"\n> {sentence}\n")
     assert cutrace("why", before, "-o", tmp_path / "a.html").returncode == 0
     assert "<p class=note>5 " in (tmp_path / "a.html").read_text()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...analysis.tables import Table
 from ...reports import markdown as md
-from ...reports.tables import key, no_style
+from ...reports.tables import key, no_style, notes
 from ...reports.tables import render as tables
 from ...reports.text import styled
 from ...reports.values import duration, short, size
@@ -270,6 +270,7 @@ def markdown(why: Why) -> Iterator[str]:
         for line in lines:
             yield f"{md.text(line)}  \n"
         yield from _folded(answer.tables)
+    yield from notes(why.notes, "markdown")
 
 
 def _changed(change: KernelChange) -> Iterator[str]:

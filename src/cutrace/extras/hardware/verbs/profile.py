@@ -148,8 +148,8 @@ def _put_answers(output: Path, form: str) -> None:
 
     with load(output) as trace:
         answers = why.answers(trace)
-        losses = trace.quality.sentences()
-    first = why.Why(tuple(answers[:_MAX_KERNELS]))
+        losses = tuple(trace.quality.sentences())
+    first = why.Why(tuple(answers[:_MAX_KERNELS]), notes=losses)
     put(why_text.render(first, form, terminal_width()))
     left = len(answers) - _MAX_KERNELS
     if left > 0:
