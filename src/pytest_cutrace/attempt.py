@@ -38,7 +38,7 @@ from cutrace.reports.text import plain as plain_lines
 from .bodies import ENDINGS, Body
 from .capture import Captures, Run
 from .context import SessionContext, argument
-from .fixtures import RequestedRegion, Tracer, checked, requested_region
+from .fixtures import RequestedRegion, Tracer, checked, is_whole, requested_region
 
 #: The maximum of tests in notes on their threads.
 _NAMED_TESTS = 3
@@ -357,14 +357,10 @@ class Attempt(Tracer):
             item=self.item, trace=trace, window=window
         ):
             for name, value in values.items():
-                if (
-                    name in METRICS
-                    or "." not in name.strip(".")
-                    or not isinstance(value, int)
-                ):
+                if name in METRICS or "." not in name.strip(".") or not is_whole(value):
                     raise CutraceError(
-                        f"pytest_cutrace_metrics returned {name}={value!r}: return whole numbers by names with a dot, "
-                        "such as mylib.tokens"
+                        f"pytest_cutrace_metrics returned {name}={value!r}: return whole numbers of 64 bits by names "
+                        "with a dot, such as mylib.tokens"
                     )
                 more[name] = int(value)
         return more

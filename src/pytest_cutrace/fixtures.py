@@ -95,14 +95,15 @@ def checked(name: str, value: Any) -> bool:
     """Whether a value is a counter. Raises :class:`CutraceError` for a counter that is not a 64-bit integer."""
     if "." not in str(name).strip("."):
         return False
-    if (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and -(2**63) < value < 2**63
-    ):
+    if is_whole(value) and not isinstance(value, bool):
         return True
     from cutrace.errors import CutraceError
 
     raise CutraceError(
         f"{name}={value!r}: a name with a dot is a counter: write a whole number of 64 bits"
     )
+
+
+def is_whole(value: Any) -> bool:
+    """Whether golden files can store a value: a whole number of 64 bits."""
+    return isinstance(value, int) and -(2**63) < value < 2**63

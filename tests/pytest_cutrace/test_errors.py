@@ -221,6 +221,8 @@ METRICS_HOOK = """
     def pytest_cutrace_metrics():
         if "BROKEN" in os.environ:
             return {"not a counter": 1}
+        if "LARGE" in os.environ:
+            return {"mylib.tokens": 2**70}
         return {"mylib.tokens": 3}
 """
 
@@ -234,7 +236,9 @@ def test_a_gated_test_whose_measurement_fails_is_red(suite: Suite) -> None:
     assert (done.status, done.failed) == (1, {"test_it"})
     assert "cutrace: pytest_cutrace_metrics returned not a counter=1" in done.output
     assert done.case("test_it").state is State.UNVERIFIED
-    assert "return whole numbers by names with a dot" in done.case("test_it").reason
+    assert "return whole numbers of 64 bits by names with a dot" in done.case("test_it").reason
+    assert suite.run("--cutrace-update", LARGE="1").status == 1
+    assert suite.run("--cutrace=require").status == 0
 
 
 def test_a_test_without_golden_values_whose_measurement_fails_is_not_traced(suite: Suite) -> None:
