@@ -330,6 +330,10 @@ def wanted(config: pytest.Config) -> bool:
             f"--cutrace={options.cutrace} is unknown: write --cutrace, --cutrace=require or --cutrace=off"
         )
     if options.cutrace == "off":
+        if options.cutrace_update is not None:
+            raise pytest.UsageError(
+                "--cutrace=off excludes --cutrace-update: write one of them"
+            )
         return False
     if options.cutrace is not None or options.cutrace_update is not None:
         return True
@@ -407,10 +411,10 @@ def read(config: pytest.Config) -> Settings:
         elif kind in _REPORTS:
             files.append((kind, directory / _REPORTS[kind]))
     update = None
-    if known(config).cutrace_update:
+    if known(config).cutrace_update is not None:
         update = given("cutrace_update", parse_update)
     repeat = None
-    if known(config).cutrace_repeat:
+    if known(config).cutrace_repeat is not None:
         repeat = given("cutrace_repeat", lambda text: _number(text, 1))
     rules = Rules(
         gate=either("cutrace_gate", lambda text: parse_gate(text or "work,counter")),
@@ -454,7 +458,7 @@ def _ini_error(config: pytest.Config, name: str, message: str) -> pytest.UsageEr
 
 def _overridden(config: pytest.Config, name: str) -> bool:
     """Whether ``-o`` gives an ini value."""
-    given = getattr(config.option, "override_ini", None) or ()
+    given = getattr(known(config), "override_ini", None) or ()
     return any(str(word).startswith(f"{name}=") for word in given)
 
 

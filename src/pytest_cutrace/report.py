@@ -212,6 +212,10 @@ class Reporter:
             red |= bool(facts)
             facts = [f"--cutrace=require: {fact}" for fact in facts]
         self._notes += facts
+        if self._settings.junit and not getattr(self._config.option, "xmlpath", None):
+            self._notes.append(
+                "--cutrace-report=junit wrote nothing: name a file with --junitxml"
+            )
         if self._settings.reports:
             report = replace(
                 self._report(),

@@ -115,7 +115,7 @@ def test_the_words_of_a_rule():
 @pytest.mark.parametrize(
     ("words", "update"),
     [
-        ("", Update()),
+        ("changed", Update()),
         ("all", Update("all")),
         ("all, syncs", Update("all", frozenset({"sync_calls"}))),
         (["kernels,state"], Update("changed", frozenset({"kernel_launches", "state"}))),
@@ -147,6 +147,7 @@ def test_a_budget_allows_calls_by_place():
 
 
 BAD = {
+    "an empty update": (parse_update, " ", "the value is empty: write one of missing, changed, all"),
     "a class that is none": (parse_gate, "wrok", "no metric 'wrok': did you mean work"),
     "a class of format 1": (parse_gate, "exact", "no metric 'exact'"),
     "a gate of what is never compared": (parse_gate, "idle_share", "idle_share is never compared"),

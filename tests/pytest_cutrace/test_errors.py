@@ -129,6 +129,8 @@ def test_options(suite: Suite) -> None:
         "report=pdf": "'pdf' is not a kind of report",
         "report=junit:a.xml": "junit takes no file: name it with --junitxml",
         "repeat=0": "'0' is not a number: write a number from 1 on",
+        "repeat=": "'' is not a number: write a number from 1 on",
+        "update=": "the value is empty: write one of missing, changed, all, or names of metrics and classes",
         "keep=some": "'some' is unknown: write one of all, failed, none",
     }.items():
         name = option.partition("=")[0]
@@ -138,6 +140,11 @@ def test_options(suite: Suite) -> None:
     assert unknown.status == 4
     assert "--cutrace=perhaps is unknown: write --cutrace, --cutrace=require or --cutrace=off" in unknown.output
     assert "--cutrace-update: there is no metric 'al'" in suite.run("--cutrace-update=al").output
+    overridden = suite.run("--cutrace", "-o", "cutrace_tolerance=much")
+    assert "ERROR: -o cutrace_tolerance: 'much'" in overridden.output
+    off = suite.run("--cutrace=off", "--cutrace-update")
+    assert off.status == 4
+    assert "ERROR: --cutrace=off excludes --cutrace-update: write one of them" in off.output
 
 
 @pytest.mark.parametrize(

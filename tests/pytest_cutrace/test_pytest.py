@@ -357,6 +357,13 @@ def test_off_overrides_the_ini_value_and_a_later_option_overrides_off(suite: Sui
     assert suite.run("--cutrace", ON="1").status == 0
 
 
+def test_a_report_in_a_file_of_junit_that_is_not_requested_is_told(suite: Suite) -> None:
+    suite.write("test_a.py", "def test_it():\n    pass\n")
+    told = "--cutrace-report=junit wrote nothing: name a file with --junitxml"
+    assert told in suite.run("--cutrace", "--cutrace-report=junit").output
+    assert told not in suite.run("--cutrace", "--cutrace-report=junit", "--junitxml=out.xml").output
+
+
 def test_a_report_is_relative_to_the_working_directory(suite: Suite) -> None:
     inside = Suite(suite.folder / "inside", suite.driver)
     inside.write("test_a.py", "def test_it():\n    fakegpu.launch('k')\n")

@@ -337,8 +337,12 @@ def _places(allow: object) -> tuple[str, ...]:
 
 def parse_update(value: str | Iterable[str]) -> Update:
     """Parse an update such as ``"all"``, ``"kernels,sync_calls"`` or ``"all,syncs"``: a mode, and the metrics and
-    classes to which it is limited. Raises :class:`CutraceError` for others."""
+    classes to which it is limited. Raises :class:`CutraceError` for others, and for an empty string."""
     names = _split(value)
+    if not names:
+        raise CutraceError(
+            f"the value is empty: write one of {', '.join(MODES)}, or names of metrics and classes"
+        )
     modes = [mode for mode in MODES if mode in names]
     only = frozenset(_target(name) for name in names if name not in MODES)
     if not modes:
