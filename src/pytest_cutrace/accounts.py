@@ -332,8 +332,9 @@ class _Judge:
         """Whether the command line leaves out a module, or a folder of it, by --ignore or --ignore-glob."""
         for place in self._places(module):
             for path in (place, *place.parents):
-                if any(fnmatch.fnmatch(str(path), one) for one in self._ignored):
-                    return True
+                for pattern in self._ignored:
+                    if fnmatch.fnmatch(str(path), pattern):
+                        return True
         return False
 
     def fate(self, module: str, nodeid: str) -> Fate:

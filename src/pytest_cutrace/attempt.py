@@ -516,7 +516,9 @@ class Attempt(Tracer):
         """The case of this attempt, without artifacts."""
         decision = self.decision
         judged = [run.metrics for run in decision.judged]
-        metrics = judged[-1] if judged else Metrics({})
+        metrics = Metrics({})
+        if judged:
+            metrics = judged[-1]
         comparison = decision.comparison or golden.Comparison(())
         values: dict[str, Any] = {
             "nodeid": self.context.nodeid(self.item),
@@ -563,14 +565,16 @@ class Attempt(Tracer):
         nodeid = self.context.golden_id(self.item)
         file, _ = golden.split(nodeid)
         source, line, _ = self.item.location
+        number = 0
         # A test that is defined in another file has no line in this one.
-        here = source == file and line is not None
+        if source == file and line is not None:
+            number = line + 1
         return golden.Change(
             nodeid,
             self.expected.path,
             new_values.environment,
             new_values.observed,
-            line + 1 if here and line is not None else 0,
+            number,
             golden.digest(self.expected.entry, new_values.environment),
             self.context.config.rootpath / file,
             new_values.others,

@@ -36,7 +36,9 @@ class SessionContext:
         self.gate = GateSettings(
             settings.update, settings.scope, config.invocation_params.dir
         )
-        self.seeds = Seeds(config, self.golden_id) if settings.seed else None
+        self.seeds: Seeds | None = None
+        if settings.seed:
+            self.seeds = Seeds(config, self.golden_id)
         #: The environment of the last run with a known GPU.
         self._environment = ""
         self._variant = functools.cache(self._variant_of)

@@ -250,7 +250,9 @@ class SessionRecording:
         if self._own is None or not self._own.exists():
             start = f"{self._pid}-"
             own = [name for name in self._names() if name.startswith(start)]
-            self._own = self.folder / own[0] if own else None
+            self._own = None
+            if own:
+                self._own = self.folder / own[0]
         return self._own is not None
 
     def _names(self) -> list[str]:
