@@ -191,6 +191,11 @@ class Attempt(Tracer):
 
     # Running
 
+    def expect(self, expected: Expectation) -> None:
+        """Replace the expectation before the body runs. The limits of regions that fixtures have entered stay."""
+        budgets = {**self.expected.budgets, **expected.budgets}
+        self.expected = replace(expected, budgets=budgets)
+
     def begin(self) -> None:
         """Begin the window."""
         self._note(self.captures.recording.ready())

@@ -16,8 +16,15 @@ from cutrace.golden.decide import Expectation
 from .bodies import benchmarked
 from .options import MARKER, Settings
 
+_MARKERS = ("cutrace", "gpu_limit")
 #: The golden files of a session, or the errors of reading them, by path and test file.
 GoldenFiles = dict[tuple[Path, str], golden.Module | CutraceError]
+
+
+def markers_of(item: pytest.Item) -> tuple[pytest.Mark, ...]:
+    """The markers on which the expectation of a test depends."""
+    markers = item.iter_markers()
+    return tuple(marker for marker in markers if marker.name in _MARKERS)
 
 
 def golden_file(item: pytest.Item, nodeid: str, settings: Settings) -> Path:

@@ -29,7 +29,7 @@ from .attempt import Attempt
 from .bodies import Body, unreported
 from .capture import Captures
 from .context import SessionContext
-from .expectations import GoldenFiles, expectation, golden_file
+from .expectations import GoldenFiles, expectation, golden_file, markers_of
 from .fixtures import Tracer
 from .neighbours import TimeLimits, runs_in_threads
 from .options import deselected_by_addopts, known
@@ -37,6 +37,8 @@ from .recording import SessionRecording, refusal
 from .report import Reporter
 
 _EXPECTED = pytest.StashKey[Expectation]()
+#: The markers of a test when its expectation was made.
+_MARKERS = pytest.StashKey[tuple[pytest.Mark, ...]]()
 #: The variable with the process id of a session that distributes its tests to workers.
 _CONTROLLER = "CUTRACE_PYTEST_CONTROLLER"
 #: The .gitignore of a session's folder.
@@ -177,8 +179,10 @@ class Session:
 
     # Collection
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
+        yield
+        # Other hooks have added their markers.
         for item in items:
             try:
                 self._expect(item)
@@ -189,6 +193,7 @@ class Session:
             raise pytest.UsageError("\n".join(dict.fromkeys(self._wrong.values())))
 
     def _expect(self, item: pytest.Item) -> Expectation:
+        item.stash[_MARKERS] = markers_of(item)
         golden_id = self.context.golden_id(item)
         expected = expectation(item, golden_id, self.settings, self._golden_files)
         self._use(golden_id, expected.path)
@@ -235,7 +240,10 @@ class Session:
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
         if item not in self._wrong:
             self._attempt(item)
-        yield
+        try:
+            yield
+        finally:
+            self._follow_markers(item)
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
@@ -319,6 +327,25 @@ class Session:
         updating = self.settings.update is not None
         loaded = sys.modules.get("numpy") is not None
         return expected.any or updating or loaded
+
+    def _follow_markers(self, item: pytest.Item) -> None:
+        """Make the expectation of a test again if its fixtures have added markers."""
+        if item in self._wrong or markers_of(item) == item.stash[_MARKERS]:
+            return
+        attempt = item.stash.get(_ATTEMPT, None)
+        if attempt is not None:
+            del item.stash[_ATTEMPT]
+        try:
+            expected = self._expect(item)
+        except (CutraceError, pytest.UsageError) as error:
+            self._wrong[item] = str(error)
+            del item.stash[_EXPECTED]
+            return
+        if attempt is not None and not expected.off:
+            attempt.expect(expected)
+            item.stash[_ATTEMPT] = attempt
+        else:
+            self._attempt(item)
 
     def _obstacle(self, item: pytest.Item) -> str:
         """The reason why the GPU work of a test cannot be distinguished from other work, "" if it can."""

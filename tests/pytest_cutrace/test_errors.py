@@ -83,6 +83,83 @@ def test_markers_in_workers(suite: Suite) -> None:
     assert "the marker cutrace has no argument 'wramup'" in done.case("test_it").reason
 
 
+def test_markers_that_a_fixture_adds(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        @pytest.fixture(autouse=True)
+        def marked(request, gpu_trace):
+            text = os.environ.get(request.node.name)
+            if text:
+                request.applymarker(eval(f"pytest.mark.{text}"))
+            with gpu_trace.region("inner", kernel_launches=2):
+                yield
+
+        def test_a():
+            fakegpu.launch("k")
+            fakegpu.launch("k")
+
+        @pytest.mark.cutrace(off=True)
+        class TestOff:
+            def test_b(self):
+                fakegpu.launch("k")
+    """)  # fmt: skip
+    done = suite.run("--cutrace")
+    assert (done.status, done.case("test_a").state) == (0, State.GATED), done.output
+    assert done.case("TestOff.test_b").state is State.UNTRACED
+    done = suite.run("--cutrace", test_a="gpu_limit(kernel_launches=1)")
+    assert done.failed == {"test_a"}
+    assert "kernel_launches 2 (limit 1" in done.output
+    done = suite.run("--cutrace", test_a="cutrace(off=True)", test_b="cutrace(off=False, repeat=2)")
+    assert done.status == 0, done.output
+    assert done.case("test_a").reason == "the marker says off=True"
+    assert (done.case("TestOff.test_b").values["kernels"], done.case("TestOff.test_b").runs) == ({"k": 1}, 2)
+    done = suite.run("--cutrace", test_a="cutrace(nonsense=1)", test_b="gpu_limit()")
+    assert done.failed == {"test_a", "TestOff.test_b"}
+    assert "test_a.py:14: the marker cutrace has no argument 'nonsense': write one of warmup" in done.output
+    assert "test_a.py:20: gpu_limit limits nothing: write gpu_limit(kernel_launches=3)" in done.output
+    assert done.case("test_a").state is State.UNVERIFIED
+    suite.write("conftest.py", """
+        import pytest
+
+        @pytest.fixture(autouse=True)
+        def marked(request):
+            request.applymarker(pytest.mark.cutrace(nonsense=1))
+    """, prelude=False)  # fmt: skip
+    suite.write("test_a.py", "def test_a():\n    pass\n", prelude=False)
+    assert suite.run("--cutrace", gpu=False).failed == {"test_a"}
+
+
+def test_a_fixture_that_skips_its_test_may_allow_it(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        @pytest.fixture(autouse=True)
+        def no_gpu(request):
+            if "SKIP" in os.environ:
+                request.applymarker(pytest.mark.cutrace(may_skip=True))
+                pytest.skip()
+
+        def test_a():
+            fakegpu.launch("k")
+    """)  # fmt: skip
+    assert suite.run("--cutrace-update").status == 0
+    done = suite.run("--cutrace=require", SKIP="1")
+    assert done.status == 0, done.output
+    assert "golden 1: 1 skipped as allowed" in done.words
+
+
+def test_markers_that_a_hook_adds_last(suite: Suite) -> None:
+    suite.write("conftest.py", """
+        @pytest.hookimpl(wrapper=True, trylast=True)
+        def pytest_collection_modifyitems(items):
+            yield
+            for item in items:
+                item.add_marker(pytest.mark.gpu_limit(**{os.environ["LIMIT"]: 0}))
+    """)  # fmt: skip
+    suite.write("test_a.py", "def test_a():\n    fakegpu.launch('k')\n")
+    assert suite.run("--cutrace", LIMIT="kernel_launches").failed == {"test_a"}
+    done = suite.run("--cutrace", LIMIT="launches")
+    assert done.status == 4
+    assert "there is no metric 'launches'" in done.output
+
+
 @pytest.mark.parametrize("distributed", [(), ("-n", "2")])
 def test_a_damaged_golden_file(suite: Suite, distributed: tuple[str, ...]) -> None:
     suite.write("test_a.py", TEST)
