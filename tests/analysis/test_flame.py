@@ -12,9 +12,11 @@ import cutrace
 from captures import DATA, ORIGIN, Capture, join, named, replays, training_steps
 from cutrace.analysis import sweep
 from cutrace.analysis.collection import collect
+from cutrace.analysis.context import StatsOptions
 from cutrace.analysis.flame import Frame, flame
 from cutrace.analysis.statistics.copies import MEMORY_OPERATIONS
 from cutrace.analysis.statistics.graphs import GRAPHS
+from cutrace.analysis.statistics.host import HOST_SLICES
 from cutrace.analysis.statistics.kernels import KERNELS
 from cutrace.analysis.statistics.nvtx import RANGES
 from cutrace.trace.origins import NODE_FIELDS
@@ -101,6 +103,24 @@ def test_ranges_by_thread_domain_and_time_of_the_threads(tmp_path):
     step = root.children["range", "step"]
     assert (step.cpu_ns, step.own_cpu_ns, step.gpu_ns, step.operations) == (8000, 5000, 6, 3)
     assert root.cpu_ns == 16000  # of two threads
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2, 3, 4])
+def test_slices_that_never_ended_have_the_work_up_to_the_end(tmp_path, kind):
+    fields = {"category": "app", "thread": 1, "kind": kind}
+    with Capture(tmp_path / "a.bin") as c:
+        kernel = c.launch("_Z1kv")
+        c.add("host_slices", start=ORIGIN + 1000, end=0, name="train", flags=1, **fields)
+        c.add("host_slices", start=ORIGIN + 2000, end=ORIGIN + 3000, name="step", **fields)
+        c.add("host_slices", start=ORIGIN + 1000, end=0, name="request", **(fields | {"track": "7", "kind": 5}))
+        for correlation, called in enumerate((500, 2500, 5000), 1):
+            c.api("cudaLaunchKernel", called, called + 10, thread=1, correlation=correlation)
+            c.kernel(kernel, 9_000 + 20 * correlation, 9_001 + 21 * correlation, correlation=correlation)
+    with cutrace.load(c.path) as trace:
+        assert +own(flame(trace)) == {("k",): 2, ("train", "step", "k"): 3, ("train", "k"): 4}
+        hosts = {use.name: use for use in HOST_SLICES.of(trace, StatsOptions())}
+    assert {name: use.projected.gpu_ns for name, use in hosts.items()} == {"train": 7, "step": 3, "request": 0}
+    assert (hosts["train"].time.count, hosts["train"].self_ns) == (0, 0)
 
 
 def test_replayed_work_is_in_the_ranges_of_its_creation(tmp_path):

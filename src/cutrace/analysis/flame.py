@@ -1,7 +1,7 @@
 """Flame graphs: GPU time by path, down to kernels. A path has nested ranges, or the Python frames of the launching
 calls. A second time is the time of threads in the ranges, or the time of API calls.
 
-A range is an NVTX range or a slice of the host (an operator) that starts and ends on one thread. The path of GPU work
+A range is an NVTX range or a slice of the host (an operator) that is on one thread. The path of GPU work
 has these parts, outermost first: the ranges that adopt it (:mod:`cutrace.trace.ranges`), the ranges that are open on
 the launching thread at the start of the launching call, and the ranges in which its graph node was created. Work
 without ranges, and work whose call was not recorded, is directly below the root. Equal paths of all threads and

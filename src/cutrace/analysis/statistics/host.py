@@ -13,7 +13,6 @@ from ...runbin import labels
 from ...runbin.labels import known_label
 from ...runbin.layout import HOST_SLICE_KINDS
 from ...trace.ordered import Columns
-from ...trace.ranges import are_ranges
 from ..collection import Grouping, StatsCollector, Timed, fields
 from ..context import CollectorContext
 from ..distribution import Spread
@@ -88,10 +87,8 @@ def _host_use(
 
 
 def _on_one_thread(rows: Columns) -> np.ndarray:
-    """A mask of the ranges, and of the other slices of the host that start and end on one thread."""
-    on_thread = (rows["track"] == 0) & (rows["kind"] != _ASYNCHRONOUS)
-    ended = rows["end"] != FOREVER
-    mask: np.ndarray = (on_thread & ended) | are_ranges("host_slices", rows)
+    """A mask of the slices of the host that are on one thread. Those that never ended last to the end."""
+    mask: np.ndarray = (rows["track"] == 0) & (rows["kind"] != _ASYNCHRONOUS)
     return mask
 
 
