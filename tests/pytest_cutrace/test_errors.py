@@ -296,6 +296,7 @@ def test_a_folder_with_files_of_others(suite: Suite) -> None:
 
 def test_golden_files_beside_the_tests(suite: Suite) -> None:
     suite.write("pytest.ini", "[pytest]\ncutrace_golden_dir = .\n")
+    suite.write("pyproject.toml", "[project]\nname = 'mine'\n")
     suite.write("test_a.py", TEST)
     assert suite.run("--cutrace-update").status == 0
     assert suite.run("--cutrace=require").status == 0

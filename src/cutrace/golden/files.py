@@ -49,6 +49,8 @@ else:
 
 #: The only format of golden files that is written and read.
 FORMAT = 2
+#: Files with settings of pytest.
+_SETTINGS = ("pyproject.toml", "pytest.toml")
 HEADER = "# Written by cutrace. Review it like code."
 #: The line of a file with marks.
 _ABOUT_MARKS = '# A line such as "# 3f2a" marks the next test. It stays if the test is renamed, so that git can merge.'
@@ -181,12 +183,14 @@ def write(module: Module, path: Path) -> None:
 
 
 def golden_files(root: Path) -> Iterator[Path]:
-    """The golden files under a folder, sorted by path. Raises :class:`CutraceError` for a folder that cannot be
-    read."""
+    """The golden files under a folder, sorted by path. The folder may be the rootdir, so files with pytest's settings do
+    not count. Raises :class:`CutraceError` for a folder that cannot be read."""
     found = []
     for folder, folders, names in os.walk(root, onerror=_refuse_folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
+            if name in _SETTINGS:
+                continue
             path = Path(folder, name)
             if path.suffix == ".toml" and not name.startswith(".") and path.is_file():
                 found.append(path)
