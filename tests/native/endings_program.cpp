@@ -7,9 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +23,27 @@
 extern "C" int __lsan_is_turned_off() { return 1; }
 // ThreadSanitizer lets other threads continue for this time at the end of a process, and some tests start twenty processes.
 extern "C" const char* __tsan_default_options() { return "atexit_sleep_ms=100"; }
+
+namespace {
+
+thread_local bool in_handler = false;
+std::atomic<int> allocations_of_handlers{0};
+
+void note_allocation() {
+  if (in_handler) allocations_of_handlers.fetch_add(1);
+}
+
+}  // namespace
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// The C library and the collector call these functions of the program.
+extern "C" {
+void* __libc_malloc(std::size_t size);
+void* __libc_calloc(std::size_t count, std::size_t size);
+void* malloc(std::size_t size) noexcept { return note_allocation(), __libc_malloc(size); }
+void* calloc(std::size_t count, std::size_t size) noexcept { return note_allocation(), __libc_calloc(count, size); }
+}
+#endif
 
 namespace {
 
@@ -91,6 +114,34 @@ int use_all_keys() {
   return changed;
 }
 
+// Threads have their first event in a signal handler, which may have interrupted malloc(). Returns the number of allocations in
+// the handlers. The C library allocates for the values of keys beyond the first 32.
+int use_nvtx_first_in_handlers() {
+  for (pthread_key_t key{}; key < 40;) CHECK(pthread_key_create(&key, nullptr) == 0);
+  std::signal(SIGUSR1, [](int) {
+    in_handler = true;
+    nvtxRangePushA("range");
+    nvtxRangePop();
+    in_handler = false;
+  });
+  nvtxMarkA("the injection");
+  for (int i = 0; i < 3; ++i) std::thread([] { raise(SIGUSR1); }).join();
+  return allocations_of_handlers.load();
+}
+
+// Makes more threads, one after the other, than there is memory for rings.
+int use_nvtx_in_many_threads() {
+  for (pthread_key_t key{}; pthread_key_create(&key, nullptr) == 0;) {
+  }
+  nvtxMarkA("the injection");
+  Collector& collector = *new Collector;
+  for (int i = 0; i < 100; ++i) {
+    std::thread([] { nvtxMarkA("mark"); }).join();
+    for (int part = 0; part < 2; ++part) CHECK_EQUAL(collector.flush(), 0);
+  }
+  return 0;
+}
+
 struct LaunchesLate {
   explicit LaunchesLate(const char* kernel) : name(kernel) {}
   ~LaunchesLate() { launch(10, name); }
@@ -111,6 +162,8 @@ int main(int argc, char** argv) {
   if (how == "write_to_nobody") return write_to_nobody();
   if (how == "close_stdout") return close_stdout();
   if (how == "use_all_keys") return use_all_keys();
+  if (how == "use_nvtx_first_in_handlers") return use_nvtx_first_in_handlers();
+  if (how == "use_nvtx_in_many_threads") return use_nvtx_in_many_threads();
   if (how == "nvtx_only") {
     nvtxRangePushA("range");
     nvtxRangePop();

@@ -1,4 +1,5 @@
 // The ways in which a program can end, and the files that it leaves.
+#include <link.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -182,6 +183,42 @@ TEST(a_program_that_uses_all_keys_of_threads_keeps_their_values) {
   Folder folder;
   CHECK_EQUAL(Program(folder, "use_all_keys").wait(), 0);
   CHECK_EQUAL(CaptureReader(folder.only()).rows<rows::NvtxRanges>().size(), std::size_t{2});
+}
+
+TEST(rings_serve_several_threads_of_a_program_that_uses_all_keys) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "use_nvtx_in_many_threads", "max_memory=1048576").wait(), 0);
+  const CaptureReader c(folder.only());
+  CHECK_EQUAL(c.rows<rows::NvtxMarks>().size(), std::size_t{101});
+  CHECK_EQUAL(c.lost(rows::Loss::nvtx_dropped), std::uint64_t{0});
+}
+
+TEST(a_first_event_in_a_signal_handler_allocates_nothing) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "use_nvtx_first_in_handlers").wait(), 0);
+  CHECK_EQUAL(CaptureReader(folder.only()).rows<rows::NvtxRanges>().size(), std::size_t{3});
+}
+
+namespace {
+std::size_t bytes_of_thread_local_memory(const char* library) {
+  std::pair<std::string_view, std::size_t> wanted(library, 0);
+  const auto find = [](dl_phdr_info* object, std::size_t, void* data) {
+    auto& [name, bytes] = *static_cast<std::pair<std::string_view, std::size_t>*>(data);
+    for (int i = 0; object->dlpi_name == name && i < object->dlpi_phnum; ++i)
+      if (object->dlpi_phdr[i].p_type == PT_TLS) bytes = object->dlpi_phdr[i].p_memsz;
+    return 0;
+  };
+  dl_iterate_phdr(find, &wanted);
+  return wanted.second;
+}
+}  // namespace
+
+// The C library keeps about 1.6 KiB for all libraries with such memory that are loaded late.
+TEST(the_library_takes_little_of_the_reserve_of_thread_local_memory) {
+  const Collector collector;
+  const std::size_t bytes = bytes_of_thread_local_memory(COLLECTOR_PATH);
+  CHECK(bytes > 0);
+  CHECK(bytes <= 256);
 }
 
 TEST_OF_THREADS(forks_while_launching_and_flushing_hang_nobody) {

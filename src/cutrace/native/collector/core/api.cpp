@@ -23,9 +23,6 @@ namespace {
 
 using process::current, process::fail, process::guarded, process::start, process::succeed;
 
-// A plain array: the C API returns a pointer to it.
-thread_local char last_notes[4096] = "";
-
 // Does what CUTRACE_OPTIONS asks for: starts a recording unless one runs, or puts the process on standby. Returns the running
 // recording, or null.
 std::shared_ptr<Recording> begin_by_environment() {
@@ -130,14 +127,16 @@ int cutrace_stats(struct cutrace_stats* stats, size_t size) {
 }
 
 const char* cutrace_notes(void) {
-  last_notes[0] = '\0';
-  guarded([] {
+  process::ThreadTexts* const texts = process::texts_of_thread();
+  if (texts == nullptr) return "";
+  texts->notes[0] = '\0';
+  guarded([texts] {
     std::string joined;
     for (const std::string& note : process::notes()) joined += (joined.empty() ? "" : "\n") + note;
-    last_notes[joined.copy(last_notes, sizeof last_notes - 1)] = '\0';
+    texts->notes[joined.copy(texts->notes, sizeof texts->notes - 1)] = '\0';
     return 0;
   });
-  return last_notes;
+  return texts->notes;
 }
 
 const char* cutrace_last_error(void) { return process::last_error(); }

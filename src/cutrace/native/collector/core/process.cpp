@@ -16,6 +16,7 @@
 #include "cupti_source.h"
 #include "cuda/driver.h"
 #include "feature.h"
+#include "own_thread.h"
 #include "features/nvtx/nvtx.h"
 
 namespace cutrace::process {
@@ -39,8 +40,7 @@ struct ProcessState {
 // loaded: if another thread were inside the constructor of a function-local static at fork, the child would wait forever.
 ProcessState& state = *new ProcessState;
 
-// A plain array: exit handlers run after the thread's C++ objects are gone.
-thread_local char error_text[1024] = "";
+const PerThread<ThreadTexts> texts;
 
 // The exclusive right to start or stop the recording, until the end of a scope.
 class StartStopGuard {
@@ -98,7 +98,7 @@ void start_in_child() {
     if (const auto recording = current()) recording->note_nvtx();
     return status;
   });
-  if (failed) tell(error_text);
+  if (failed) tell(last_error());
 }
 // The child does not have the collector's threads, and CUPTI would hang in it. So the child drops the recording without a
 // CUPTI call, a flush or a join.
@@ -117,14 +117,20 @@ void after_fork_in_child() {
 
 }  // namespace
 
-const char* last_error() { return error_text; }
+ThreadTexts* texts_of_thread() { return texts.get(); }
+const char* last_error() {
+  const ThreadTexts* const own = texts.get_if_used();
+  return own != nullptr ? own->error : "";
+}
 int fail(std::string_view message) {
-  const std::size_t size = std::min(message.size(), sizeof error_text - 1);
-  std::memcpy(error_text, message.data(), size);
-  error_text[size] = '\0';
+  ThreadTexts* const own = texts.get();
+  if (own != nullptr) own->error[message.copy(own->error, sizeof own->error - 1)] = '\0';
   return 1;
 }
-int succeed() { return error_text[0] = '\0', 0; }
+int succeed() {
+  if (ThreadTexts* const own = texts.get_if_used()) own->error[0] = '\0';
+  return 0;
+}
 int none_running() { return fail("no recording is running in this process; start one first"); }
 
 std::shared_ptr<Recording> current() {
@@ -137,7 +143,7 @@ bool is_unknown_child() { return state.process.load() != ::getpid(); }
 void at_exit() {
   if (is_unknown_child()) return;
   const bool recording = current() != nullptr;
-  if (stop(true) != 0 && recording) tell(error_text);
+  if (stop(true) != 0 && recording) tell(last_error());
   for (Feature* const feature : features()) feature->at_exit();
 }
 

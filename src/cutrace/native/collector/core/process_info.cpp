@@ -20,6 +20,7 @@
 #include "clock.h"
 #include "common/text.h"
 #include "memory.h"
+#include "rings.h"
 
 #ifndef CUTRACE_VERSION
 #define CUTRACE_VERSION "0"
@@ -98,11 +99,6 @@ JsonObject job_variables() {
   return json;
 }
 
-struct ThreadNote {
-  ThreadNote* next;
-  std::uint32_t thread;
-  std::array<char, 16> name;
-};
 std::atomic<ThreadNote*> thread_notes{nullptr};  // threads push, the writer takes all
 std::atomic<std::uint32_t> recordings{0};
 thread_local std::uint32_t noted_in = 0;  // number of the recording
@@ -195,12 +191,14 @@ ThreadNames::ThreadNames(Capture& capture) : capture_(capture) {
   recordings.fetch_add(1);
 }
 
-void ThreadNames::note_this_thread() noexcept {
+void ThreadNames::note_this_thread(ThreadNote* own) noexcept {
   const std::uint32_t recording = recordings.load(std::memory_order_relaxed);
   if (noted_in == recording) return;
   noted_in = recording;
-  auto* note = new (std::nothrow) ThreadNote{nullptr, static_cast<std::uint32_t>(::syscall(SYS_gettid)), {}};
-  if (note == nullptr) return;
+  ThreadNote* const note = own != nullptr ? own : new (std::nothrow) ThreadNote;
+  // A listed note has this thread's name: the writer takes the note of a ring before the ring gets another thread.
+  if (note == nullptr || note->listed.exchange(true, std::memory_order_acquire)) return;
+  note->thread = static_cast<std::uint32_t>(::syscall(SYS_gettid));
   ::prctl(PR_GET_NAME, note->name.data());
   note->next = thread_notes.load(std::memory_order_relaxed);
   while (!thread_notes.compare_exchange_weak(note->next, note, std::memory_order_release, std::memory_order_relaxed)) {
@@ -210,10 +208,15 @@ void ThreadNames::note_this_thread() noexcept {
 void ThreadNames::take_notes() {
   constexpr std::size_t kMost = 16'384;  // notes of threads without a record
   if (notes_.size() > kMost) notes_.clear();
-  for (ThreadNote* note = thread_notes.exchange(nullptr, std::memory_order_acquire); note != nullptr;) {
-    const std::unique_ptr<ThreadNote> taken(note);
-    note = taken->next;
-    notes_.insert_or_assign(taken->thread, std::string(taken->name.data()));
+  ThreadNote* note = thread_notes.load(std::memory_order_acquire);
+  while (note != nullptr) {
+    if (!thread_notes.compare_exchange_weak(note, note->next, std::memory_order_acquire)) continue;
+    const std::uint32_t thread = note->thread;
+    const std::string name = note->name.data();
+    note->listed.store(false, std::memory_order_release);
+    if (!note->in_ring) delete note;
+    notes_.insert_or_assign(thread, name);
+    note = thread_notes.load(std::memory_order_acquire);
   }
 }
 

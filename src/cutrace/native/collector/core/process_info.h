@@ -16,6 +16,8 @@
 
 namespace cutrace {
 
+struct ThreadNote;
+
 // One flat JSON object. A repeated key keeps its position and gets the new value.
 class JsonObject {
  public:
@@ -86,8 +88,10 @@ class ThreadNames {
   explicit ThreadNames(Capture& capture);
 
   // Notes the calling thread's name, because the thread may end before the writer asks the system. The first call of a thread in
-  // a recording takes two system calls and 32 bytes; further calls are cheap.
-  static void note_this_thread() noexcept;
+  // a recording takes two system calls; further calls are cheap. Allocates a note if `own` is null.
+  static void note_this_thread(ThreadNote* own = nullptr) noexcept;
+  // Writer thread: reads the notes. Called before a ring, with its note, gets another thread.
+  void take_notes();
 
   // Writer thread: call it for each record of a thread. Writes the thread's name at the first record.
   void seen(std::uint32_t thread) {
@@ -102,7 +106,6 @@ class ThreadNames {
 
  private:
   void add(std::uint32_t thread);
-  void take_notes();
   void write(std::uint32_t thread, std::string& known, std::string_view name);
 
   Capture& capture_;

@@ -20,6 +20,8 @@ namespace {
 
 constexpr std::size_t kLargestRing = std::size_t{1} << 20;
 constexpr std::size_t kSmallestRing = std::size_t{16} << 10;
+constexpr std::size_t kHead = 4096;  // bytes before the events: the object itself
+static_assert(sizeof(Ring) <= kHead);
 
 std::atomic<Ring*> list{nullptr};
 std::atomic<std::size_t> memory_limit{std::size_t{16} << 20};
@@ -61,13 +63,13 @@ Ring* reuse() {
 Ring* create() {
   const std::size_t size = take_memory();
   if (size == 0) return nullptr;
-  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  Ring* r = data != MAP_FAILED ? new (std::nothrow) Ring(static_cast<std::uint8_t*>(data), size) : nullptr;
-  if (r == nullptr) {
-    if (data != MAP_FAILED) munmap(data, size);
+  void* const mapped = mmap(nullptr, kHead + size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) {
     memory_used.fetch_sub(size);
     return nullptr;
   }
+  Ring* const r = new (mapped) Ring(static_cast<std::uint8_t*>(mapped) + kHead, size);
+  r->note.in_ring = true;
   r->next = list.load(std::memory_order_relaxed);
   while (!list.compare_exchange_weak(r->next, r, std::memory_order_release, std::memory_order_relaxed)) {
   }
@@ -81,7 +83,7 @@ Ring* adopt(EventSource source) {
   if (r != nullptr) {
     r->thread = static_cast<std::uint32_t>(syscall(SYS_gettid));
     r->recording = 0;
-    retire.set(r);
+    if (!retire.set_without_memory(r)) r->unreported.store(r->thread, std::memory_order_release);
     ring = r;
   } else {
     ringless[static_cast<std::size_t>(source)].fetch_add(1, std::memory_order_relaxed);
@@ -106,7 +108,7 @@ Ring* of_this_thread(std::uint32_t number, EventSource source) {
   Ring* r = ring != nullptr ? ring : adopt(source);
   if (r != nullptr && r->recording != number) {
     r->recording = number;
-    ThreadNames::note_this_thread();
+    ThreadNames::note_this_thread(&r->note);
     r->depth.fill(0);
     r->lost_events = 0;
     r->lost_graph_nodes = false;
@@ -114,6 +116,14 @@ Ring* of_this_thread(std::uint32_t number, EventSource source) {
   return r;
 }
 Ring* all() { return list.load(std::memory_order_acquire); }
+void retire_unreported() {
+  for (Ring* r = all(); r != nullptr; r = r->next) {
+    const std::uint32_t thread = r->unreported.load(std::memory_order_acquire);
+    if (thread == 0 || syscall(SYS_tgkill, getpid(), thread, 0) == 0 || errno != ESRCH) continue;
+    r->unreported.store(0, std::memory_order_relaxed);
+    r->state.store(Ring::kRetired, std::memory_order_release);
+  }
+}
 std::size_t memory() { return memory_used.load(std::memory_order_relaxed); }
 std::uint64_t events_without_ring(EventSource source) {
   return ringless[static_cast<std::size_t>(source)].load(std::memory_order_relaxed);

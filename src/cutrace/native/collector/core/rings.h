@@ -1,7 +1,7 @@
 // The rings that pass events from the program's threads to the writer.
 //
 // Each thread that has events has one ring of bytes. Only the thread fills it and only the writer empties it, so there is no
-// lock, and no allocation after the thread's first event. An event starts with an EventHead. The feature that writes and reads
+// lock. A ring has pages of its own, because a signal handler that has interrupted malloc() may have the thread's first event. An event starts with an EventHead. The feature that writes and reads
 // this type of event defines the rest. The events of a thread are read in the order in which they happened.
 #pragma once
 
@@ -35,6 +35,15 @@ struct EventHead {
   std::uint16_t number;
 };
 static_assert(sizeof(EventHead) == 8);
+
+// The name of a thread, for the writer (ThreadNames).
+struct ThreadNote {
+  ThreadNote* next = nullptr;
+  std::uint32_t thread = 0;
+  std::array<char, 16> name{};
+  bool in_ring = false;             // it is part of a ring, and is used again
+  std::atomic<bool> listed{false};  // the writer will read it
+};
 
 class Ring {
  public:
@@ -99,6 +108,8 @@ class Ring {
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(EventSource::count)> dropped{};
   enum State : std::uint32_t { kFree, kOwned, kRetired };
   std::atomic<std::uint32_t> state{kOwned};
+  std::atomic<std::uint32_t> unreported{0};  // the thread, if no function is called at its end
+  ThreadNote note;
   Ring* next = nullptr;  // fixed once the ring is in the list
 
  private:
@@ -151,6 +162,8 @@ inline Ring* of_this_thread(EventSource source) {
 }
 // Writer thread: all rings, newest first.
 Ring* all();
+// Writer thread, periodically: retires the rings of threads whose end was not reported.
+void retire_unreported();
 std::size_t memory();
 // The number of events of this source, in all recordings, that were dropped because memory for the thread's ring was missing.
 std::uint64_t events_without_ring(EventSource source);

@@ -120,7 +120,9 @@ void Writer::read_rings() {
     const bool ended = state == Ring::kRetired;  // its thread has ended and all its events are read
     if (nvtx) nvtx_.ring_is_read(*ring, ended);
     for (const auto& decoder : decoders_) decoder->ring_is_read(*ring, ended);
-    if (ended) ring->state.store(Ring::kFree, std::memory_order_release);
+    if (!ended) continue;
+    thread_names_.take_notes();
+    ring->state.store(Ring::kFree, std::memory_order_release);
   }
   if (nvtx) nvtx_.end_round();
 }
@@ -159,6 +161,7 @@ void Writer::end_window() {
 }
 
 void Writer::write_out() {
+  rings::retire_unreported();
   if (capture_.keeps_nothing()) {
     for (const auto& decoder : decoders_) decoder->write_out(false);
     return publish_statistics();

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "core/own_thread.h"
 #include "core/wake.h"
 #include "cuda/driver.h"
 #include "graph_memory.h"
@@ -128,7 +129,7 @@ struct CallInProgress {
   Released released;
   std::optional<rows::MemoryPools> pool;
 };
-thread_local CallInProgress in_progress;
+const PerThread<CallInProgress> call_in_progress;
 
 // A release removes its entry from the table of live memory before the driver carries it out. An allocation adds its entry after
 // the driver has made it. So when one thread frees an address and another thread gets it at once, the table sees the release
@@ -196,8 +197,10 @@ class MemoryFeature final : public Feature {
       else if (module != nullptr) unload(module->moduleId);
     } else if (domain == CUPTI_CB_DOMAIN_DRIVER_API && id < by_id_.size() && by_id_[id] != nullptr) {
       const auto& call = *static_cast<const CUpti_CallbackData*>(data);
-      if (call.callbackSite == CUPTI_API_ENTER) enter(*by_id_[id], call, recording);
-      else leave(*by_id_[id], call, recording);
+      CallInProgress* const now = call_in_progress.get();
+      if (now == nullptr) drop(call);
+      else if (call.callbackSite == CUPTI_API_ENTER) enter(*by_id_[id], call, recording, *now);
+      else leave(*by_id_[id], call, recording, *now);
     }
     errno = saved;
   }
@@ -239,8 +242,13 @@ class MemoryFeature final : public Feature {
 
   // ---- the two ends of a call ----
 
-  void enter(const MemoryCall& call, const CUpti_CallbackData& data, std::uint32_t recording) {
-    CallInProgress& now = in_progress;
+  // Counts a call for which there is no memory.
+  static void drop(const CUpti_CallbackData& data) {
+    Ring* const ring = data.callbackSite == CUPTI_API_EXIT ? rings::of_this_thread(EventSource::memory) : nullptr;
+    if (ring != nullptr) ring->drop(EventSource::memory);
+  }
+
+  void enter(const MemoryCall& call, const CUpti_CallbackData& data, std::uint32_t recording, CallInProgress& now) {
     now.recording = recording;
     now.correlation = data.correlationId;
     now.pools_ended = pools_.ended();
@@ -260,11 +268,10 @@ class MemoryFeature final : public Feature {
     now.start = now_ns();
   }
 
-  void leave(const MemoryCall& call, const CUpti_CallbackData& data, std::uint32_t recording) {
-    CallInProgress& now = in_progress;
+  void leave(const MemoryCall& call, const CUpti_CallbackData& data, std::uint32_t recording, CallInProgress& now) {
     const bool entered = now.recording == recording && now.correlation == data.correlationId;
     const bool good = data.functionReturnValue != nullptr && *static_cast<const CUresult*>(data.functionReturnValue) == CUDA_SUCCESS;
-    if (!entered) enter(call, data, recording);  // the callback was enabled in the middle of the call
+    if (!entered) enter(call, data, recording, now);  // the callback was enabled in the middle of the call
     switch (call.effect) {
       case Effect::release:
         // The driver has accepted the stream, so the collector may ask about it. A captured call only makes a node of a graph.
@@ -411,7 +418,7 @@ class MemoryFeature final : public Feature {
     }
     const std::uint64_t pool = request.other != 0 ? request.other : reinterpret_cast<std::uintptr_t>(info.pool);
     live.pool_type = effect == Effect::import_pointer ? kImportedPool : kLocalPool;
-    live.other = pool_base({.handle = pool, .base = base_of(request.address, info), .ended = in_progress.pools_ended,
+    live.other = pool_base({.handle = pool, .base = base_of(request.address, info), .ended = call_in_progress.get_if_used()->pools_ended,
                             .device = live.device, .type = live.pool_type, .lives = true}, data);
   }
 
