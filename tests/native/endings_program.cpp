@@ -169,6 +169,12 @@ int main(int argc, char** argv) {
     nvtxRangePop();
     return 0;
   }
+  if (how == "exit_while_forking") {
+    // The handlers of the collector are installed later, so it holds its locks when the signals come.
+    std::signal(SIGTERM, [](int) { std::exit(4); });
+    pthread_atfork([] { raise(SIGTERM); }, nullptr, nullptr);
+  }
+  if (how == "exit_in_fork_handler") pthread_atfork([] { std::exit(4); }, nullptr, nullptr);
   initialize_cuda();
   launch(1000);
   if (how == "return") return 0;
@@ -230,6 +236,7 @@ int main(int argc, char** argv) {
     background.join();
     return 0;
   }
+  if (how == "exit_in_fork_handler" || how == "exit_while_forking") return fork() == 0 ? 0 : 3;
   if (how == "exec") {
     const pid_t child = fork();
     if (child == 0) {

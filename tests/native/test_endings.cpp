@@ -167,6 +167,19 @@ TEST(a_child_of_a_clone_exits_at_once_and_leaves_the_recording_alone) {
   CHECK_EQUAL(kernels(c), std::size_t{1000});
 }
 
+TEST(an_exit_in_a_signal_handler_during_a_fork_is_orderly) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "exit_while_forking").wait(20), 4);
+  CHECK(CaptureReader(folder.only()).says("\"ended\""));
+}
+
+TEST(an_exit_in_a_handler_of_fork_does_not_hang) {
+  for (const char* const options : {"", "standby=1"}) {
+    Folder folder;
+    CHECK_EQUAL(Program(folder, "exit_in_fork_handler", options).wait(20), 4);
+  }
+}
+
 TEST(a_note_that_nobody_reads_does_not_end_the_program) {
   Folder folder;
   CHECK_EQUAL(Program(folder, "write_to_nobody").wait(), 0);

@@ -1,6 +1,7 @@
 #include "process.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,6 +33,7 @@ struct ProcessState {
   struct cutrace_stats last_stats {};    // of the recording that ended last
   std::vector<std::string> last_notes;   // of the recording that ended last
   const char* inherited = nullptr;       // in a forked child: the options of the parent's recording
+  sigset_t held_back {};                 // the signals that a running fork() holds back
   std::atomic<bool> handlers{false};     // the handlers of fork and exit are installed
   std::atomic<pid_t> process{::getpid()};  // the process that owns the recording
 };
@@ -80,16 +82,41 @@ class StartStopGuard {
   bool held_ = false;
 };
 
+// Whether this thread is between the handlers of fork().
+thread_local constinit bool is_forking = false;
+
+// Holds back the signals that tell a program to end. Their handlers may call exit(), and glibc's exit() waits for fork() in
+// processes with several threads, such as the collector's. Other signals may have to be handled: some runtimes stop their threads by
+// signals, and their handlers of fork() wait for that.
+sigset_t hold_back_signals() {
+  sigset_t before, held_back;
+  pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  sigemptyset(&held_back);
+  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM})
+    if (sigismember(&before, number) == 0) sigaddset(&held_back, number);
+  pthread_sigmask(SIG_BLOCK, &held_back, nullptr);
+  return held_back;
+}
+
 void before_fork() {
+  const sigset_t held_back = hold_back_signals();
+  is_forking = true;
   state.mutex.lock();
+  state.held_back = held_back;
   for (Feature* const feature : features()) feature->before_fork();
   nvtx::before_fork();
+}
+void end_fork() {
+  const sigset_t held_back = state.held_back;
+  state.mutex.unlock();
+  is_forking = false;
+  pthread_sigmask(SIG_UNBLOCK, &held_back, nullptr);
 }
 void after_fork_in_parent() {
   nvtx::after_fork_in_parent();
   for (Feature* const feature : features()) feature->after_fork_in_parent();
   if (state.recording != nullptr) state.recording->count_fork();
-  state.mutex.unlock();
+  end_fork();
 }
 // The first NVTX event of a forked child starts a new recording in the folder of the parent's recording.
 void start_in_child() {
@@ -112,7 +139,7 @@ void after_fork_in_child() {
   state.last = nullptr;
   state.changing = false;
   state.process.store(::getpid());
-  state.mutex.unlock();
+  end_fork();
 }
 
 }  // namespace
@@ -138,10 +165,10 @@ std::shared_ptr<Recording> current() {
   return state.changing ? nullptr : state.recording;
 }
 
-bool is_unknown_child() { return state.process.load() != ::getpid(); }
+bool ignores_exit() { return is_forking || state.process.load() != ::getpid(); }
 // Does nothing while another thread starts or stops the recording: exit() does not wait for that thread.
 void at_exit() {
-  if (is_unknown_child()) return;
+  if (ignores_exit()) return;
   const bool recording = current() != nullptr;
   if (stop(true) != 0 && recording) tell(last_error());
   for (Feature* const feature : features()) feature->at_exit();

@@ -44,9 +44,9 @@ int guarded(Body&& body) {
 std::shared_ptr<Recording> current();
 // Installs the handlers of fork and exit, once. start() does so too.
 void install_handlers();
-// Whether this process was created without the handlers of fork(), such as by clone(). The recording and the standby then belong
-// to its parent.
-bool is_unknown_child();
+// Whether exit() leaves the recording and the standby alone. They belong to the parent in a process that was created without the
+// handlers of fork(), such as by clone(). A signal handler may call exit() while its thread is inside fork(), and holds the locks.
+bool ignores_exit();
 // The exit handler.
 void at_exit();
 // Starts a recording with these options.

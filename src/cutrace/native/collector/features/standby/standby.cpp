@@ -412,7 +412,7 @@ void begin(const Options& defaults) {
 }
 
 void at_exit() {
-  if (process::is_unknown_child()) return;
+  if (process::ignores_exit()) return;
   if (Standby* standby = instance.load()) standby->leave();
 }
 
