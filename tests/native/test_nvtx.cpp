@@ -6,6 +6,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <chrono>
@@ -381,6 +382,50 @@ TEST(a_signal_handler_may_mark) {
   const std::uint64_t events = 2 * c.rows<rows::NvtxRanges>().size() + c.rows<rows::NvtxMarks>().size();
   const std::uint64_t lost = c.lost(rows::Loss::nvtx_dropped) + c.lost(rows::Loss::nvtx_unmatched_pop);
   CHECK_EQUAL(events + lost - c.lost(rows::Loss::nvtx_open), 2 * ranges + marks_of_handler.load());
+}
+
+namespace {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+// The number of bytes that a signal handler takes of an alternate stack.
+std::size_t stack_of_handler(void (*handler)(int)) {
+  constexpr unsigned char kUnused = 0xA5;
+  std::vector<unsigned char> stack(1 << 18, kUnused);
+  const stack_t alternate{stack.data(), 0, stack.size()};
+  CHECK_EQUAL(sigaltstack(&alternate, nullptr), 0);
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_ONSTACK;
+  CHECK_EQUAL(sigaction(SIGUSR1, &action, nullptr), 0);
+  CHECK_EQUAL(raise(SIGUSR1), 0);
+  const stack_t none{nullptr, SS_DISABLE, 0};
+  CHECK_EQUAL(sigaltstack(&none, nullptr), 0);
+  const auto used = std::ranges::find_if(stack, [](unsigned char byte) { return byte != kUnused; });
+  return static_cast<std::size_t>(stack.end() - used);
+}
+}  // namespace
+
+// The registers of AVX-512 take 3.5 KiB of an alternate stack of 8 KiB.
+TEST(a_signal_handler_with_a_small_stack_may_use_ranges) {
+  if (kSanitized) return;  // sanitizers need more stack
+  Injected program;
+  program.begin();
+  std::thread([] {
+    const std::size_t frame = stack_of_handler([](int) {});
+    for (int event = 0; event < 2; ++event) {  // the first one makes a ring
+      const std::size_t used = stack_of_handler([](int) {
+        nvtxRangePushA("range");
+        nvtxRangePop();
+        nvtxMarkA("mark");
+      });
+      CHECK(used - frame <= 2048);
+    }
+  }).join();
+  CHECK_EQUAL(program.end().rows<rows::NvtxRanges>().size(), std::size_t{2});
 }
 
 // The first file is complete before the program uses CUDA.

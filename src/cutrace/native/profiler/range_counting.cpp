@@ -88,7 +88,7 @@ void RangeCounting::load_cupti() {
 }
 
 bool RangeCounting::begin(const nvtx::Event& e) {
-  const std::string_view text = e.text.view().empty() ? nvtx::registered_string(e.registered) : e.text.view();
+  const std::string_view text = e.text.empty() ? nvtx::registered_string(e.registered) : e.text;
   const auto domain = domains_.find(nvtx::domain_name(e.domain));
   if (domain == domains_.end()) return false;
   const auto found = domain->second.find(text);

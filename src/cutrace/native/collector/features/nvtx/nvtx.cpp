@@ -29,8 +29,7 @@ std::uint64_t key_of(const Ring& ring, std::uint16_t domain, std::uint32_t depth
 void began(std::uint64_t key, const Event& e) {
   RangeFollower* const follower = range_follower.load(std::memory_order_acquire);
   if (follower == nullptr) return;
-  const std::string_view own = e.text.view();
-  follower->range_began(key, e.domain, own.empty() ? registered_string(e.registered) : own);
+  follower->range_began(key, e.domain, e.text.empty() ? registered_string(e.registered) : e.text);
 }
 void ended(std::uint64_t key, std::uint64_t time) {
   if (RangeFollower* const follower = range_follower.load(std::memory_order_acquire)) follower->range_ended(key, time);
@@ -39,13 +38,19 @@ void ended(std::uint64_t key, std::uint64_t time) {
 std::atomic<std::uint64_t> next_range_id{1};
 std::atomic<void (*)()> on_first_event{nullptr};
 
+struct NoPayloads {
+  static bool empty() { return true; }
+  static std::size_t most() { return 0; }
+  static std::size_t write(std::uint8_t*) { return 0; }
+};
+
 // False when the ring lacks space for the event and `spare` more bytes.
-bool put(Ring& ring, Event& e, std::uint64_t time, std::size_t spare = 0) {
-  const std::string_view text = e.text.view();
+template <typename Payloads>
+bool put_with(const Payloads& payloads, Ring& ring, Event& e, std::uint64_t time, std::size_t spare) {
+  const std::string_view text = e.text;
   if (!text.empty()) e.flags |= kText;
   std::size_t size = (sizeof(EventHeader) + ((e.flags & kAttributes) ? sizeof(EventAttributes) : 0) +
                       ((e.flags & kId) ? 8 : 0) + text.size() + 7) & ~std::size_t{7};
-  const PayloadCopy payloads(e.domain, e.parts);
   if (!payloads.empty()) e.flags |= kPayload;
   std::uint8_t* at = ring.reserve(size + payloads.most() + spare);
   if (at == nullptr) return false;
@@ -62,6 +67,15 @@ bool put(Ring& ring, Event& e, std::uint64_t time, std::size_t spare = 0) {
   if (!text.empty()) append(text.data(), text.size());
   if (ring.commit(size)) writer_wake.signal();
   return true;
+}
+
+// A copy takes 1.5 KiB of the stack, so it has a function of its own, as with_converted() has.
+[[gnu::noinline]] bool put_payloads(Ring& ring, Event& e, std::uint64_t time, std::size_t spare) {
+  return put_with(PayloadCopy(e.domain, e.parts), ring, e, time, spare);
+}
+
+bool put(Ring& ring, Event& e, std::uint64_t time, std::size_t spare = 0) {
+  return e.parts.data != nullptr ? put_payloads(ring, e, time, spare) : put_with(NoPayloads(), ring, e, time, spare);
 }
 
 void emit(Ring& ring, Event& e, std::uint64_t time) {
@@ -125,9 +139,7 @@ template <typename Taker, typename Message>
 void NVTX_API domain_mark(nvtxDomainHandle_t domain, Message message) {
   Taker taker;
   if (!taker.wants()) return;
-  Event e(EventType::mark, domain);
-  e.describe(message);
-  emit(*taker.ring, e, now_ns());
+  with_event(EventType::mark, domain, message, [&](Event& e) { emit(*taker.ring, e, now_ns()); });
 }
 
 void NVTX_API mark_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t* payloads, std::size_t count) {
@@ -144,16 +156,16 @@ void emit_name(EventType type, nvtxDomainHandle_t domain, std::uint64_t id, cons
                std::uint32_t context = 0) {
   Ring* ring = ring_if_recording();
   if (ring == nullptr) return;
-  Event e(type, domain);
-  e.id = id;
-  e.flags = kId;
-  if (kind != 0) {
-    e.flags |= kAttributes;
-    e.attributes.kind = kind;
-    e.attributes.category = context;
-  }
-  e.describe(name);
-  emit(*ring, e, now_ns());
+  with_event(type, domain, name, [&](Event& e) {
+    e.id = id;
+    e.flags = kId;
+    if (kind != 0) {
+      e.flags |= kAttributes;
+      e.attributes.kind = kind;
+      e.attributes.category = context;
+    }
+    emit(*ring, e, now_ns());
+  });
 }
 
 template <typename Char>
@@ -250,7 +262,7 @@ void cutrace_mark(std::string_view text) {
   if (ring == nullptr) return;
   Event e(EventType::mark);
   e.flags = kCutrace;
-  e.text.assign(text.substr(0, Ring::kLongestText));
+  e.text = text.substr(0, Ring::kLongestText);
   emit(*ring, e, now_ns());
 }
 
@@ -272,7 +284,7 @@ void push(std::string_view name) {
   Taker taker;
   if (!taker.wants()) return;
   Event e(EventType::push, python_domain());
-  e.text.assign(name.substr(0, Ring::kLongestText));
+  e.text = name.substr(0, Ring::kLongestText);
   taker.push(e);
 }
 void pop() {

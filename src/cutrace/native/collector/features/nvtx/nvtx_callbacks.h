@@ -19,30 +19,31 @@ namespace cutrace::nvtx {
 
 inline constexpr int kNotTracked = NVTX_NO_PUSH_POP_TRACKING;
 
-// A string of the program as UTF-8, truncated to kLongestText. The view is valid while the object lives.
-class Text {
- public:
-  Text() = default;
-  template <typename Char>
-  explicit Text(const Char* text) { assign(text); }
-  void assign(const char* text) {
-    if (text != nullptr) view_ = {text, strnlen(text, Ring::kLongestText)};
-  }
-  void assign(const wchar_t* text) {
-    std::size_t size = 0;
-    for (; text != nullptr && *text != L'\0' && size + 4 <= sizeof converted_; ++text)
-      size += put_utf8(static_cast<std::uint32_t>(*text), converted_ + size);
-    view_ = {converted_, size};
-  }
-  void assign(std::string_view text) { view_ = text; }
-  std::string_view view() const { return view_; }
-  Text(const Text&) = delete;
-  Text& operator=(const Text&) = delete;
-
- private:
-  std::string_view view_;
-  char converted_[Ring::kLongestText];
-};
+// Calls `use` with the text of a message as UTF-8, truncated to kLongestText. A program passes a char*, a wchar_t* or attributes.
+//
+// A conversion takes 4 KiB of the stack. It has a function of its own, because signal handlers with small stacks use NVTX too.
+template <typename Use>
+[[gnu::noinline]] auto with_converted(const wchar_t* text, const Use& use) {
+  char converted[Ring::kLongestText];
+  std::size_t size = 0;
+  for (; text != nullptr && *text != L'\0' && size + 4 <= sizeof converted; ++text)
+    size += put_utf8(static_cast<std::uint32_t>(*text), converted + size);
+  return use(std::string_view(converted, size));
+}
+template <typename Use>
+auto with_text(const wchar_t* text, const Use& use) { return with_converted(text, use); }
+template <typename Use>
+auto with_text(const char* text, const Use& use) {
+  return use(text != nullptr ? std::string_view(text, strnlen(text, Ring::kLongestText)) : std::string_view());
+}
+// Structs of version 1 are shorter. All later versions have the fields that are read here.
+inline bool are_known(const nvtxEventAttributes_t* a) { return a != nullptr && a->size >= sizeof(nvtxEventAttributes_t); }
+template <typename Use>
+auto with_text(const nvtxEventAttributes_t* a, const Use& use) {
+  if (are_known(a) && a->messageType == NVTX_MESSAGE_TYPE_UNICODE) return with_converted(a->message.unicode, use);
+  const bool is_text = are_known(a) && a->messageType == NVTX_MESSAGE_TYPE_ASCII;
+  return with_text(is_text ? a->message.ascii : nullptr, use);
+}
 
 // Handles are opaque to NVTX, so a handle is the number itself.
 inline std::uint16_t number_of(nvtxDomainHandle_t domain) {
@@ -58,15 +59,14 @@ struct Event {
   std::uint32_t registered = 0;
   std::uint64_t id = 0;
   EventAttributes attributes{};
-  Text text;
+  std::string_view text;
   PayloadParts parts;  // extended payloads
 
-  // A program passes a char*, a wchar_t* or attributes.
+  // Sets the fields that a message has beside its text.
   template <typename Char>
-  void describe(const Char* message) { text.assign(message); }
+  void describe(const Char*) {}
   void describe(const nvtxEventAttributes_t* a) {
-    // Structs of version 1 are shorter. All later versions have the fields that are read here.
-    if (a == nullptr || a->size < sizeof(nvtxEventAttributes_t)) return;
+    if (!are_known(a)) return;
     const std::uint32_t color = a->colorType == NVTX_COLOR_ARGB ? a->color : 0;
     const bool payload = a->payloadType >= NVTX_PAYLOAD_TYPE_UNSIGNED_INT64 && a->payloadType <= NVTX_PAYLOAD_TYPE_FLOAT;
     if (color != 0 || a->category != 0 || payload) flags |= kAttributes;
@@ -79,14 +79,23 @@ struct Event {
     }
     if (a->payloadType == NVTX_PAYLOAD_TYPE_EXT && a->reserved0 > 0)
       parts = {reinterpret_cast<const nvtxPayloadData_t*>(a->payload.ullValue), static_cast<std::size_t>(a->reserved0)};
-    if (a->messageType == NVTX_MESSAGE_TYPE_ASCII) text.assign(a->message.ascii);
-    if (a->messageType == NVTX_MESSAGE_TYPE_UNICODE) text.assign(a->message.unicode);
     if (a->messageType == NVTX_MESSAGE_TYPE_REGISTERED) {
       registered = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(a->message.registered));
       if (registered != 0) flags |= kRegistered;
     }
   }
 };
+
+// Calls `use` with an event that has a message.
+template <typename Message, typename Use>
+auto with_event(EventType type, nvtxDomainHandle_t domain, Message message, const Use& use) {
+  return with_text(message, [&](std::string_view text) {
+    Event e(type, domain);
+    e.describe(message);
+    e.text = text;
+    return use(e);
+  });
+}
 
 // The callbacks take a message as char*, wchar_t* or attributes. Functions without a domain use the default domain.
 
@@ -99,9 +108,7 @@ template <typename Taker, typename Message>
 nvtxRangeId_t NVTX_API domain_range_start(nvtxDomainHandle_t domain, Message message) {
   Taker taker;
   if (!taker.wants()) return 0;
-  Event e(EventType::start, domain);
-  e.describe(message);
-  return taker.start(e);
+  return with_event(EventType::start, domain, message, [&](Event& e) { return taker.start(e); });
 }
 template <typename Taker>
 void NVTX_API domain_range_end(nvtxDomainHandle_t domain, nvtxRangeId_t id) {
@@ -116,9 +123,7 @@ template <typename Taker, typename Message>
 int NVTX_API domain_range_push(nvtxDomainHandle_t domain, Message message) {
   Taker taker;
   if (!taker.wants()) return kNotTracked;
-  Event e(EventType::push, domain);
-  e.describe(message);
-  return taker.push(e);
+  return with_event(EventType::push, domain, message, [&](Event& e) { return taker.push(e); });
 }
 template <typename Taker>
 int NVTX_API domain_range_pop(nvtxDomainHandle_t domain) {
@@ -168,11 +173,11 @@ inline std::uint8_t NVTX_API domain_is_enabled(nvtxDomainHandle_t) { return 1; }
 
 template <typename Char>
 nvtxStringHandle_t NVTX_API domain_register_string(nvtxDomainHandle_t, const Char* text) {
-  return reinterpret_cast<nvtxStringHandle_t>(std::uintptr_t{register_string(Text(text).view())});
+  return reinterpret_cast<nvtxStringHandle_t>(std::uintptr_t{with_text(text, register_string)});
 }
 template <typename Char>
 nvtxDomainHandle_t NVTX_API domain_create(const Char* name) {
-  return reinterpret_cast<nvtxDomainHandle_t>(std::uintptr_t{register_domain(Text(name).view())});
+  return reinterpret_cast<nvtxDomainHandle_t>(std::uintptr_t{with_text(name, register_domain)});
 }
 
 struct Callback {
