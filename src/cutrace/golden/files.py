@@ -183,8 +183,8 @@ def write(module: Module, path: Path) -> None:
 
 
 def golden_files(root: Path) -> Iterator[Path]:
-    """The golden files under a folder, sorted by path. The folder may be the rootdir, so files with pytest's settings do
-    not count. Raises :class:`CutraceError` for a folder that cannot be read."""
+    """The golden files under a folder, sorted by path. The folder may be the rootdir, so files with pytest's settings
+    do not count. Raises :class:`CutraceError` for a folder that cannot be read."""
     found = []
     for folder, folders, names in os.walk(root, onerror=_refuse_folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
