@@ -202,6 +202,23 @@ def test_a_redacted_capture_has_the_damage_of_its_source(table: str | None, tmp_
     assert of_copy == of_source == [("damaged block", block.rows)]
 
 
+@pytest.mark.parametrize(
+    ("front", "cut", "behind"),
+    [(b"", 0, b"/home/alice" * 20), (b"/home/alice" * 20, 0, b""), (b"", 10, b""), (b"", 10, b"/home/alice" * 20)],
+)
+def test_parts_of_a_file_that_are_no_blocks_stay_damage(front: bytes, cut: int, behind: bytes, tmp_path: Path) -> None:
+    path = private_capture(tmp_path / "a.bin")
+    data = path.read_bytes()
+    path.write_bytes(front + data[: len(data) - cut] + behind)
+    redact(path, tmp_path / "b.bin")
+    assert b"alice" not in (tmp_path / "b.bin").read_bytes()
+    with cutrace.load(path) as whole, cutrace.load(tmp_path / "b.bin") as redacted:
+        of_source = [(damage.reason, damage.rows) for damage in whole.quality.damage]
+        of_copy = [(damage.reason, damage.rows) for damage in redacted.quality.damage]
+        assert redacted.quality.lacks_records
+    assert of_copy == of_source != []
+
+
 def test_a_capture_is_not_redacted_onto_itself(tmp_path: Path) -> None:
     path = awkward(tmp_path / "a.bin")
     with pytest.raises(cutrace.CutraceError, match="is an input"):

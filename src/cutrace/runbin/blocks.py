@@ -20,6 +20,8 @@ ReadAt = Callable[[int, int], bytes]
 
 MAGIC = b"\x89CUTR\r\n\x1a"
 HEADER_SIZE = 64
+#: The reason of a damage at a header whose payload is not complete.
+IN_PART = "a block that was written or copied in part"
 ALIGNMENT = 8
 
 #: The fields of a block header.
@@ -158,7 +160,7 @@ def header_at(read: ReadAt, at: int, size: int) -> bytes | Damage:
     # Only the padding after the last payload may be missing.
     begin = at + HEADER_SIZE
     if begin + payload > size:
-        return Damage(at, 0, "a block that was written or copied in part", rows)
+        return Damage(at, 0, IN_PART, rows)
     end = begin + padded(payload)
     if end >= size:
         return raw
@@ -166,7 +168,7 @@ def header_at(read: ReadAt, at: int, size: int) -> bytes | Damage:
         # Either this block is torn and an appended capture follows inside its size, or the next block is damaged.
         inside = _next_magic(read, begin, end)
         if inside < end:
-            return Damage(at, 0, "a block that was written or copied in part", rows)
+            return Damage(at, 0, IN_PART, rows)
     return raw
 
 

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from .blocks import pack_header, padded
+from .blocks import HEADER_SIZE, IN_PART, pack_header, padded
 from .joining import packed, places
 from .layout import BY_NUMBER, PROCESS_BLOCK, STRINGS_BLOCK, TableLayout, schema
 from .reader import Reader
@@ -36,10 +36,12 @@ def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) 
     """Write blocks (indices) of a capture to a file.
 
     A damaged block becomes a header without a payload, so that readers of the copy find the same damage and its rows.
-    Unknown tables are left out. The other blocks keep their sequence numbers, so that the gap shows.
+    So does a block that is cut off. Other bytes that are no block become zeros. Unknown tables are left out. The other
+    blocks keep their sequence numbers, so that the gap shows.
     """
     blocks = list(blocks)
     parts = _parts(reader, blocks)
+    unusable = _unusable(reader)
     for index in blocks:
         header = reader.headers[index]
         process = int(reader.process_of[index])
@@ -73,6 +75,7 @@ def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) 
                 row_size = table.row_size
                 first, last = span(rows, table)
         else:
+            to.write(unusable.get(index, b""))
             continue
         head = pack_header(
             kind,
@@ -88,6 +91,7 @@ def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) 
             damaged=damaged and reader.payload(index) is None,
         )
         to.write(head + payload + bytes(padded(len(payload)) - len(payload)))
+        to.write(unusable.get(index, b""))
 
 
 def _parts(reader: Reader, blocks: list[int]) -> dict[int, int]:
@@ -98,3 +102,17 @@ def _parts(reader: Reader, blocks: list[int]) -> dict[int, int]:
     for index, number in zip(first, numbers, strict=True):
         parts[index] = packed(number, count)
     return parts
+
+
+def _unusable(reader: Reader) -> dict[int, bytes]:
+    """The bytes that stand for the unusable parts of the file, by the block in front of them. They hold nothing of the
+    contents."""
+    stubs: dict[int, bytes] = {}
+    for damage in reader.unusable:
+        before = int(np.searchsorted(reader.offsets, damage.offset)) - 1
+        index = max(before, 0)
+        stub = bytes(min(damage.size, HEADER_SIZE))
+        if damage.reason == IN_PART:
+            stub = reader.header_bytes(damage.offset)
+        stubs[index] = stubs.get(index, b"") + stub
+    return stubs

@@ -120,6 +120,8 @@ class Reader:
                     f"{self.path} is a capture that is cut off inside its first block: copy it or record it again."
                 )
             raise BadCapture(f"{self.path} is not a run.bin capture: {_MAKE_ONE}.")
+        #: The parts of the file that hold no usable block.
+        self.unusable = tuple(damage)
         self._damage = dict.fromkeys(damage)  # in order, each once
         self._index(headers, offsets)
         self._unread = np.ones(len(self.offsets), bool)
@@ -406,6 +408,10 @@ class Reader:
 
     def _note(self, damage: Damage) -> None:
         self._damage[damage] = None
+
+    def header_bytes(self, offset: int) -> bytes:
+        """The bytes of a header at an offset of the file, which may be the header of an unusable block."""
+        return self._read_at(HEADER_SIZE, offset)
 
     def description(self, index: int) -> dict[str, Any] | None:
         """The JSON object of a process block, without values of a wrong type; None when the block is damaged."""

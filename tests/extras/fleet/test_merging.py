@@ -185,6 +185,20 @@ def test_blocks_that_are_damaged_stay_damaged(tmp_path):
         assert trace.count("kernels") == 20
 
 
+@pytest.mark.parametrize("clock", ["align", "keep"])
+def test_a_rank_that_was_copied_in_part_stays_damaged(tmp_path, clock):
+    paths = [rank(tmp_path / f"{n}.bin", n, up=100 * SECOND) for n in range(2)]
+    with load(paths[0]) as trace:
+        (block,) = trace.block_infos("kernels")
+    paths[0].write_bytes(paths[0].read_bytes()[: block.offset + 200])
+    merge(paths, tmp_path / "all.bin", clock=clock)
+    with cutrace.load(paths, clock=clock) as joined, load(tmp_path / "all.bin") as trace:
+        for one in (joined, trace):
+            (damage,) = one.quality.damage
+            assert (damage.reason, damage.rows) == ("a block that was written or copied in part", 10)
+            assert one.count("kernels") == 10
+
+
 def test_a_merged_capture_that_is_cut_between_two_ranks_lacks_files(tmp_path):
     paths = [rank(tmp_path / f"{n}.bin", n, up=100 * SECOND) for n in range(3)]
     first = tmp_path / "first.bin"
