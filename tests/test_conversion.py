@@ -13,8 +13,12 @@ import pytest
 
 import cutrace
 from captures import ORIGIN, Capture, training_steps
+from cutrace.analysis.marks import Window
+from cutrace.analysis.metrics import measure
+from cutrace.runbin import LOSS_REASONS
 from support import small_capture
 
+DATA = Path(__file__).parent / "data"
 FORMATS = ("bin", "pftrace", "sqlite", "json", "parquet")
 
 
@@ -203,3 +207,102 @@ def test_endings_count_in_upper_case_too(tmp_path):
     assert b"saxpy" in (tmp_path / "Kernels.CSV").read_bytes()
     with cutrace.load(tmp_path / "A.PFTRACE") as trace:
         assert len(trace.kernels) == 2
+
+
+@pytest.fixture
+def lacking(tmp_path: Path) -> tuple[Path, dict[str, int]]:
+    """A capture of a killed process with losses of each kind, and their counts by reason."""
+    path = tmp_path / "lacking.bin"
+    with Capture(path, pid=100) as capture:
+        launch = capture.launch("work")
+        capture.api("cudaLaunchKernel", ORIGIN, ORIGIN + 10, thread=100, correlation=1)
+        capture.kernel(launch, ORIGIN + 20, ORIGIN + 30, stream=7, correlation=1)
+        capture.loss(1, 4200, "kernel")
+        capture.flush()
+        capture.memcpy(ORIGIN + 40, ORIGIN + 50, 8, stream=7, correlation=2)
+    with cutrace.load(path) as trace:
+        (damaged,) = trace.block_infos("memcpys")
+    data = bytearray(path.read_bytes())
+    data[damaged.offset + 70] ^= 1
+    ended = data.rindex(b'{"ended"')
+    path.write_bytes(data[: ended - 64])
+    return path, {"cupti_dropped": 4200, "not_closed": 1, "unreadable": 1}
+
+
+@pytest.mark.parametrize("ending", ["pftrace", "json", "json.gz", "sqlite", "bin"])
+def test_a_file_without_its_capture_has_its_losses(lacking, tmp_path, ending):
+    capture, counts = lacking
+    target = tmp_path / f"b.{ending}"
+    if ending == "bin":
+        cutrace.convert([capture], target)
+    else:
+        cutrace.convert([capture], target, capture=False)
+    with cutrace.load(capture) as source, cutrace.load(target) as trace:
+        assert source.quality.lacks_records
+        assert trace.quality.lacks_records
+        found = {loss.reason: loss.count for loss in trace.quality.losses}
+        assert found == counts
+        assert len(trace.quality.losses) == len(counts)
+
+
+@pytest.mark.parametrize("ending", ["json", "pftrace", "sqlite"])
+def test_a_gate_fails_for_a_file_without_its_capture_as_for_the_capture(lacking, tmp_path, ending):
+    capture, _ = lacking
+    target = tmp_path / f"b.{ending}"
+    cutrace.convert([capture], target, capture=False)
+    with cutrace.load(target) as trace:
+        problems = " ".join(measure(trace, Window("all", trace.start, trace.end + 1)).problems)
+    for part in ("4,200 records that CUPTI dropped", "not closed in order", "damaged block"):
+        assert part in problems
+
+
+def test_the_tables_of_losses_have_what_the_file_lacks(lacking, tmp_path):
+    capture, counts = lacking
+    cutrace.convert([capture], tmp_path / "losses.csv")
+    lines = (tmp_path / "losses.csv").read_text().splitlines()[1:]
+    numbers = {name: number for number, (name, _) in LOSS_REASONS.items()}
+    expected = sorted((count, numbers[reason]) for reason, count in counts.items())
+    cells = [line.split(",") for line in lines]
+    assert sorted((int(count), int(reason)) for _, count, reason, *_ in cells) == expected
+
+    cutrace.convert([capture], tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(tmp_path / "a.sqlite")) as database:
+        assert sorted(database.execute("SELECT count, reason FROM losses")) == expected
+
+    parquet = pytest.importorskip("pyarrow.parquet")
+    cutrace.convert([capture], tmp_path / "a.parquet")
+    rows = parquet.read_table(tmp_path / "a.parquet" / "losses.parquet").to_pylist()
+    assert sorted((row["count"], row["reason"]) for row in rows) == expected
+
+
+def packet_ends(data: bytes) -> Iterator[int]:
+    """The offsets behind the packets of a trace."""
+    at = 0
+    while at < len(data):
+        size, shift = 0, 0
+        at += 1  # the tag of TracePacket
+        while True:
+            size |= (data[at] & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if data[at - 1] < 0x80:
+                break
+        at += size
+        yield at
+
+
+@pytest.mark.parametrize("name", ["torch_step", "cuda_graph", "processes"])
+def test_a_trace_that_is_cut_between_packets_lacks_records(tmp_path, name):
+    whole = tmp_path / "whole.pftrace"
+    cutrace.convert([DATA / f"{name}.bin"], whole, capture=False)
+    data = whole.read_bytes()
+    ends = list(packet_ends(data))
+    assert len(ends) > 50
+    for at in np.linspace(10, len(ends) - 2, 20).astype(int).tolist():
+        cut = tmp_path / "cut.pftrace"
+        cut.write_bytes(data[: ends[at]])
+        try:
+            trace = cutrace.load(cut)
+        except cutrace.CutraceError:
+            continue  # no event is before the cut
+        with trace:
+            assert trace.quality.lacks_records, at

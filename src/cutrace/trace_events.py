@@ -11,6 +11,8 @@ WRAP = "trace_event"
 OWN = "cutrace"
 #: The top-level key with sentences about missing data.
 MISSING = "cutrace_missing"
+#: The top-level key with :meth:`.Quality.carried`, for imports of the file.
+LOSSES = "cutrace_losses"
 
 #: The name of the process for events without a process.
 NO_PROCESS = "events without a process"

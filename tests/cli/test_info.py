@@ -104,7 +104,8 @@ def test_a_damage_of_one_row_is_said_in_the_singular():
 @pytest.mark.parametrize(("name", "meaning"), LOSS_REASONS.values())
 def test_each_loss_is_counted_in_the_singular_and_in_the_plural(name, meaning):
     noun, rest = meaning.split(" ", 1)
-    for count, words in ((1, f"1 {noun}"), (1_200, f"1,200 {noun}s")):
+    several = {"process": "processes"}.get(noun, f"{noun}s")
+    for count, words in ((1, f"1 {noun}"), (1_200, f"1,200 {several}")):
         quality = Quality({}, (Loss(name, meaning, count, "", 0),), (), (), ())
         assert list(quality.sentences()) == [f"{words} {rest}"]
 

@@ -56,7 +56,7 @@ RELEASE = 2
 # Losses that make metrics wrong. NVTX losses are not among them, because a window with a lost mark is reported as
 # incomplete.
 _FATAL_LOSSES = ("cupti_dropped", "memory_limit", "size_limit", "write_error", "unknown_record", "table_limit",
-                 "unreadable", "kept_back", "name_unknown")  # fmt: skip
+                 "unreadable", "kept_back", "name_unknown", "not_closed")  # fmt: skip
 _NEEDED_KINDS = {"kernel": "kernels", "memcpy": "copies", "memset": "memory fills", "api": "API calls",
                  "memory": "allocations"}  # fmt: skip
 # Names in losses of refused kinds, besides the names above. CUPTI may refuse these once the program uses the GPU.

@@ -19,7 +19,7 @@ from ..errors import CutraceError
 from ..runbin.layout import NOT_SHOWN, REFERENCES, TABLES, Field, TableLayout
 from ..trace import Trace
 from .base import Request
-from .rows import pieces
+from .rows import losses_of_the_file, pieces
 
 #: The characters that need quotes.
 _SPECIAL = frozenset(',"\r\n')
@@ -43,6 +43,11 @@ def write(trace: Trace, path: Path, request: Request) -> None:
             done += len(rows) + len(unknown)
             if request.progress:
                 request.progress(min(done, total), total)
+        if table.name == "losses":
+            for row in losses_of_the_file(trace):
+                row["detail"] = quoted(row["detail"])
+                line = columns.format % tuple(row.values())
+                file.write(line.encode())
 
 
 class _Columns:
@@ -54,7 +59,7 @@ class _Columns:
         self._table = table
         self._known: dict[str, dict[int, str]] = {f.name: {} for f in table.fields}
         formats = [_FORMATS.get(f.type, "%d") for f in table.fields]
-        self._format = ",".join(formats) + "\r\n"
+        self.format = ",".join(formats) + "\r\n"
 
     def header(self) -> bytes:
         names: list[str] = []
@@ -65,7 +70,7 @@ class _Columns:
     def lines(self, rows: np.ndarray) -> bytes:
         fields = self._table.fields
         columns = [self._column(field, rows[field.name]) for field in fields]
-        lines = map(self._format.__mod__, zip(*columns, strict=True))
+        lines = map(self.format.__mod__, zip(*columns, strict=True))
         return "".join(lines).encode()
 
     def _column(self, field: Field, values: np.ndarray) -> list[Any]:

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from .._native import demangle
-from ..runbin.layout import LOSS_REASONS, TABLES, TableLayout
+from ..runbin.layout import TABLES, TableLayout
 from ..trace import Trace
 from ..trace.arrow import array, column, dictionary, processes, pyarrow
 from .base import Request
-from .rows import pieces
+from .rows import losses_of_the_file, pieces
 
 #: Version of the schema, in the metadata of each file.
 SCHEMA_VERSION = 1
@@ -32,7 +32,6 @@ UNKNOWN = "unknown_times"
 _GROUP_ROWS = 1 << 18
 #: Columns with nearly ascending values: delta encoding makes them small.
 _RISING = frozenset(("start", "end", "time", "correlation"))
-_UNREADABLE = next(n for n in LOSS_REASONS if LOSS_REASONS[n][0] == "unreadable")
 
 
 def check(path: Path, table: str | None) -> None:
@@ -62,7 +61,7 @@ def write(trace: Trace, path: Path, request: Request) -> None:
                 if request.progress:
                     request.progress(min(done, total), total)
             if name == "losses":
-                file.add_table(_damage(trace))
+                file.add_rows(losses_of_the_file(trace))
 
 
 @dataclass(frozen=True)
@@ -123,11 +122,12 @@ class _ParquetFile:
             if self._count >= _GROUP_ROWS:
                 self._flush()
 
-    def add_table(self, columns: dict[str, list[Any]]) -> None:
-        """Write rows, given as columns with strings in place of ids."""
-        if any(columns.values()):
+    def add_rows(self, rows: list[dict[str, Any]]) -> None:
+        """Write rows that have strings in place of ids."""
+        if rows:
             self._flush()
-            self._open().write_table(_arrow().table(columns, self._schema))
+            table = _arrow().Table.from_pylist(rows, self._schema)
+            self._open().write_table(table)
 
     def close(self) -> None:
         try:
@@ -185,18 +185,6 @@ def _write_processes(trace: Trace, folder: Path) -> None:
     table = processes(trace).replace_schema_metadata(_metadata("processes", doc))
     with (folder / "processes.parquet").open("wb") as file:
         parquet.write_table(table, file, compression="zstd", write_page_checksum=True)
-
-
-def _damage(trace: Trace) -> dict[str, list[Any]]:
-    """The damaged parts of the capture, as rows of ``losses``."""
-    damage = trace.damage
-    columns: dict[str, list[Any]] = {}
-    for field in TABLES["losses"].fields:
-        columns[field.name] = [0] * len(damage)
-    columns["count"] = [max(part.rows, 1) for part in damage]
-    columns["reason"] = [_UNREADABLE] * len(damage)
-    columns["detail"] = [part.reason for part in damage]
-    return columns
 
 
 def _metadata(name: str, doc: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ import zstandard
 
 from ..errors import BadCapture, cannot_read
 from ..outputs import concatenate
-from ..runbin import TABLES, Writer
+from ..runbin import LOSS_REASONS, TABLES, Writer
 
 #: The number of bytes (unpacked) at the start of a file that identify its format.
 HEAD = 1 << 16
@@ -110,6 +110,19 @@ class Importer(Protocol):
         ...
 
 
+#: The names of the reasons of losses.
+_REASONS = {name for name, _ in LOSS_REASONS.values()}
+#: The largest count of a loss.
+_MOST = (1 << 63) - 1
+
+
+def _list(value: Any) -> list[Any]:
+    """A value that should be a list. Any other value is an empty one."""
+    if isinstance(value, list):
+        return value
+    return []
+
+
 def _tally() -> dict[str, int]:
     return {"count": 0, "duration_ns": 0}
 
@@ -126,6 +139,8 @@ class Import:
         # By kind of events, in the notation of cutrace.trace.imported.
         self._accounts: dict[str, dict[str, Any]] = {}
         self._notes: list[str] = []
+        # Losses that the file states: the name of the reason, the count and the detail.
+        self._carried: list[tuple[str, int, str]] = []
         # Captures with the same boot id share a clock. This file has its own clock, so it gets its own boot id.
         self._boot_id = f"{FILE_BOOT}{os.urandom(8).hex()}"
 
@@ -177,6 +192,25 @@ class Import:
         if DAMAGED_FILE not in self._accounts.get(what, {"lost": ()})["lost"]:
             self.lost(what, 1, why=DAMAGED_FILE)
 
+    def carried(self, value: Any) -> None:
+        """Add what a file of cutrace says about its losses, a result of :meth:`.Quality.carried`. The value may have
+        been changed, so it may have any type."""
+        if not isinstance(value, dict):
+            return
+        for sentence in _list(value.get("notes")):
+            self.note(str(sentence))
+        for loss in _list(value.get("losses")):
+            match loss:
+                case [str(reason), int(count), str(detail)] if count > 0:
+                    self.carried_loss(reason, count, detail)
+
+    def carried_loss(self, reason: str, count: int, detail: str) -> None:
+        """Add a loss that a file of cutrace states. Newer versions may have other reasons."""
+        if reason not in _REASONS:
+            detail = f"{reason}: {detail}"
+            reason = "unreadable"
+        self._carried.append((reason, min(count, _MOST), detail))
+
     def note(self, sentence: str) -> None:
         """Add a sentence for users: a problem, and its remedy."""
         if sentence not in self._notes:
@@ -196,6 +230,7 @@ class Import:
             for what, account in self._accounts.items()
             for why, tally in account["lost"].items()
         )
+        first.losses(self._carried)
         paths = [writer.path for writer in self._writers.values()]
         for writer in self._writers.values():
             writer.close()

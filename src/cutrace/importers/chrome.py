@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from ..errors import BadCapture
-from ..trace_events import MISSING, OWN
+from ..trace_events import LOSSES, MISSING, OWN
 from .base import DAMAGED, HEAD, WITHOUT_CAPTURE, Import, SourceFile, value_of
 from .events import EventReader
 from .generic import RULES, Generic
@@ -116,8 +116,11 @@ def read(
     if of_cutrace:
         out.note(WITHOUT_CAPTURE)
     missing = others.pop(MISSING, None)
-    for sentence in missing if isinstance(missing, list) else ():
-        out.note(str(sentence))
+    carried = others.pop(LOSSES, None)
+    if carried is None:
+        # Older versions wrote only sentences.
+        carried = {"notes": missing}
+    out.carried(carried)
     converter.finish(others)
     converter.finish_metadata()
     if of_cutrace:

@@ -16,7 +16,7 @@ import zstandard
 from .._native import PerfettoReader
 from ..errors import BadCapture
 from . import chrome, kineto
-from .base import DAMAGED, WITHOUT_CAPTURE, Import, SourceFile
+from .base import DAMAGED, WITHOUT_CAPTURE, Import, SourceFile, value_of
 from .events import BATCH, EventReader, Events, Rule
 from .generic import RULES
 from .timeline import ImportTimeline
@@ -216,6 +216,8 @@ class PerfettoEvents(EventReader):
             self._out.left(what, count)
         if self.packets.of_cutrace:
             self._out.note(WITHOUT_CAPTURE)
+        for text in self.packets.carried:
+            self._out.carried(value_of(text))
         if self.packets.of_torch:
             self._out.note(_SHORTENED)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, BinaryIO
 
@@ -43,55 +44,60 @@ def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) 
     parts = _parts(reader, blocks)
     unusable = _unusable(reader)
     for index in blocks:
-        header = reader.headers[index]
-        process = int(reader.process_of[index])
-        kind = int(header["kind"])
-        count = int(header["rows"])
-        row_size = 0
-        first = 0
-        last = 0
-        payload = b""
-        damaged = False
-        if kind == PROCESS_BLOCK:
-            info = reader.description(index)
-            damaged = info is None
-            if info is not None:
-                info = changes.description(
-                    process, info | ({"tables": schema()} if "tables" in info else {})
-                )
-                payload = json.dumps(info).encode()
-        elif kind == STRINGS_BLOCK:
-            strings = reader.strings(index)
-            damaged = strings is None
-            if strings is not None:
-                payload = pack_strings(
-                    [(number, changes.text(text)) for number, text in strings]
-                )
-        elif (table := BY_NUMBER.get(kind)) is not None:
-            rows = changes.rows(process, table, reader.read(index))
-            damaged = len(rows) != count
-            if not damaged:
-                payload = rows.tobytes()
-                row_size = table.row_size
-                first, last = span(rows, table)
-        else:
-            to.write(unusable.get(index, b""))
-            continue
-        head = pack_header(
-            kind,
-            row_size=row_size,
-            rows=count,
-            payload=payload,
-            pid=int(header["pid"]),
-            sequence=int(header["sequence"]),
-            instance=int(header["instance"]),
-            first_time=first,
-            last_time=last,
-            part=parts.get(index, 0),
-            damaged=damaged and reader.payload(index) is None,
-        )
-        to.write(head + payload + bytes(padded(len(payload)) - len(payload)))
-        to.write(unusable.get(index, b""))
+        to.write(_changed_block(reader, index, changes, parts.get(index, 0)))
+        to.write(unusable[index])
+
+
+def _changed_block(reader: Reader, index: int, changes: Changes, part: int) -> bytes:
+    """The bytes of a block with changed contents, none for an unknown table."""
+    header = reader.headers[index]
+    process = int(reader.process_of[index])
+    kind = int(header["kind"])
+    count = int(header["rows"])
+    row_size = 0
+    first = 0
+    last = 0
+    payload = b""
+    damaged = False
+    if kind == PROCESS_BLOCK:
+        info = reader.description(index)
+        damaged = info is None
+        if info is not None:
+            if "tables" in info:
+                info = info | {"tables": schema()}
+            info = changes.description(process, info)
+            payload = json.dumps(info).encode()
+    elif kind == STRINGS_BLOCK:
+        strings = reader.strings(index)
+        damaged = strings is None
+        if strings is not None:
+            changed = [(number, changes.text(text)) for number, text in strings]
+            payload = pack_strings(changed)
+    elif kind in BY_NUMBER:
+        table = BY_NUMBER[kind]
+        rows = changes.rows(process, table, reader.read(index))
+        damaged = len(rows) != count
+        if not damaged:
+            payload = rows.tobytes()
+            row_size = table.row_size
+            first, last = span(rows, table)
+    else:
+        return b""
+    head = pack_header(
+        kind,
+        row_size=row_size,
+        rows=count,
+        payload=payload,
+        pid=int(header["pid"]),
+        sequence=int(header["sequence"]),
+        instance=int(header["instance"]),
+        first_time=first,
+        last_time=last,
+        part=part,
+        damaged=damaged and reader.payload(index) is None,
+    )
+    padding = padded(len(payload)) - len(payload)
+    return head + payload + bytes(padding)
 
 
 def _parts(reader: Reader, blocks: list[int]) -> dict[int, int]:
@@ -104,15 +110,15 @@ def _parts(reader: Reader, blocks: list[int]) -> dict[int, int]:
     return parts
 
 
-def _unusable(reader: Reader) -> dict[int, bytes]:
+def _unusable(reader: Reader) -> defaultdict[int, bytes]:
     """The bytes that stand for the unusable parts of the file, by the block in front of them. They hold nothing of the
     contents."""
-    stubs: dict[int, bytes] = {}
+    stubs: defaultdict[int, bytes] = defaultdict(bytes)
     for damage in reader.unusable:
-        before = int(np.searchsorted(reader.offsets, damage.offset)) - 1
-        index = max(before, 0)
-        stub = bytes(min(damage.size, HEADER_SIZE))
+        behind = int(np.searchsorted(reader.offsets, damage.offset))
         if damage.reason == IN_PART:
             stub = reader.header_bytes(damage.offset)
-        stubs[index] = stubs.get(index, b"") + stub
+        else:
+            stub = bytes(min(damage.size, HEADER_SIZE))
+        stubs[max(behind - 1, 0)] += stub
     return stubs

@@ -65,13 +65,20 @@ def allocation_notes(flags: int) -> dict[str, str]:
 
 def titled(label: str) -> str:
     """A label in title case: ``Stream Wait Event``."""
-    return " ".join(word[:1].upper() + word[1:] for word in label.split())
+    words = [_capitalized(word) for word in label.split()]
+    return " ".join(words)
+
+
+def _capitalized(word: str) -> str:
+    return word[:1].upper() + word[1:]
 
 
 def spelled(kind: str) -> str:
     """A kind of copy in full: ``Host-to-Device`` for ``HtoD``."""
     if kind[0] in _ENDPOINTS:
-        return f"{_ENDPOINTS[kind[0]]}-to-{_ENDPOINTS[kind[-1]]}"
+        source = _ENDPOINTS[kind[0]]
+        destination = _ENDPOINTS[kind[-1]]
+        return f"{source}-to-{destination}"
     return titled(kind)
 
 

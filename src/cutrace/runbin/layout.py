@@ -595,6 +595,11 @@ LOSS_REASONS: dict[int, tuple[str, str]] = {
         "part of NVTX payloads, counters and deferred events that could not be read",
     ),
     19: ("code_unknown", "module whose machine code could not be read"),
+    20: (
+        "not_closed",
+        "process killed or still running, or with a file that was cut: "
+        "the capture was not closed in order and may lack its end",
+    ),
 }
 
 #: The state of the GPU's caches when the work of a row of ``kernel_metrics`` started.

@@ -489,11 +489,13 @@ _strings_again = lru_cache(maxsize=8)(_strings)
 
 def _of_one_process(headers: np.ndarray) -> bool:
     """Whether all blocks are of one process and each occurs once, as in a file that was never joined."""
-    same = (headers["instance"] == headers["instance"][0]) & (
-        headers["pid"] == headers["pid"][0]
-    )
+    for field in ("instance", "pid"):
+        values = headers[field]
+        if (values != values[0]).any():
+            return False
     sequence = headers["sequence"]
-    return bool(same.all() and (sequence[1:] > sequence[:-1]).all())
+    rises = sequence[1:] > sequence[:-1]
+    return bool(rises.all())
 
 
 def _sound(key: str, value: object) -> bool:
@@ -510,7 +512,12 @@ def _is_window(value: object) -> bool:
     """Whether this is a window: a list of its start, its end and its last time (ns)."""
     if not isinstance(value, list) or len(value) != 3:
         return False
-    return all(type(time) is int and 0 <= time < 1 << 63 for time in value)
+    return all(map(_is_time, value))
+
+
+def _is_time(value: object) -> bool:
+    """Whether this is a time (ns) that a signed integer of 64 bits holds."""
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 @cache

@@ -222,7 +222,9 @@ def redact(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
         replacing(destination) as temporary,
         temporary.open("wb") as file,
     ):
-        copy(reader, range(len(reader.offsets)), _Redaction(_file_names(reader)), file)
+        blocks = range(len(reader.offsets))
+        changes = _Redaction(_file_names(reader))
+        copy(reader, blocks, changes, file)
 
 
 def _file_names(reader: Reader) -> set[bytes]:

@@ -78,7 +78,13 @@ class Writer:
             "host": "",
             "command": [],
         }
-        self.process({**known, "clock": "boottime", **info, "tables": schema()})
+        description = {
+            **known,
+            "clock": "boottime",
+            **info,
+            "tables": schema(),
+        }
+        self.process(description)
 
     def process(self, info: dict[str, Any]) -> None:
         """Write keys of the process description; a later value of a key replaces an earlier one."""
@@ -161,10 +167,10 @@ class Writer:
         """Write losses: the name of a reason in :data:`LOSS_REASONS`, the count and the detail of each. ``time`` is in
         ns."""
         numbers = {name: number for number, (name, _) in LOSS_REASONS.items()}
-        rows = [
-            (time, count, numbers[reason], 0, self.string(detail))
-            for reason, count, detail in losses
-        ]
+        rows = []
+        for reason, count, detail in losses:
+            text = self.string(detail)
+            rows.append((time, count, numbers[reason], 0, text))
         self.rows("losses", np.array(rows, TABLES["losses"].dtype))
 
     def close(self, *, in_order: bool = True) -> None:
@@ -266,8 +272,10 @@ class NewIds:
     def __getitem__(self, ids: np.ndarray) -> np.ndarray:
         largest = int(ids.max(initial=0))
         if largest >= len(self._new):
-            self._new = np.append(self._new, np.zeros(largest + 1, np.uint32))
-        unknown = np.unique(ids[(self._new[ids] == 0) & (ids != 0)])
+            room = np.zeros(largest + 1, np.uint32)
+            self._new = np.append(self._new, room)
+        without_new = self._new[ids] == 0
+        unknown = np.unique(ids[without_new & (ids != 0)])
         if len(unknown):
             self._new[unknown] = self._write(unknown)
         new: np.ndarray = self._new[ids]
@@ -281,15 +289,17 @@ def as_words(rows: np.ndarray) -> np.ndarray:
     plain = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), size)
     if size % 8 == 0:
         return plain.view(np.int64)
-    words = np.zeros((len(rows), -(-size // 8)), np.int64)
+    count = -(-size // 8)
+    words = np.zeros((len(rows), count), np.int64)
     words.view(np.uint8)[:, :size] = plain
     return words
 
 
 def pack_strings(texts: Sequence[tuple[int, bytes]]) -> bytes:
     """The payload of a strings block: the id and the length of each string, then the strings."""
-    pairs = np.array([(number, len(text)) for number, text in texts], "<u4")
-    return pairs.tobytes() + b"".join(text for _, text in texts)
+    sizes = [(number, len(text)) for number, text in texts]
+    head = np.array(sizes, "<u4").tobytes()
+    return head + b"".join(text for _, text in texts)
 
 
 def span(rows: np.ndarray, table: TableLayout) -> tuple[int, int]:
@@ -300,5 +310,7 @@ def span(rows: np.ndarray, table: TableLayout) -> tuple[int, int]:
         return 0, 0
     known = rows[start][rows[start] > 0]
     if len(known):
-        return (int(known.min()), max(int(rows[end].max()), int(known.max())))
+        last_start = int(known.max())
+        last_end = int(rows[end].max())
+        return int(known.min()), max(last_start, last_end)
     return (0, int(rows[end].max()))

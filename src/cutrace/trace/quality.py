@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..runbin.blocks import Damage
+from ..runbin.layout import LOSS_REASONS
 from ..units import count_of
 from .launches import REMEMBERED_BITS, Launches
 
@@ -22,14 +23,15 @@ GPU_WORK = ("kernels", "memcpys", "memsets", "graph_launches")
 
 # Losses that the program or its user caused: ranges without a start or an end, and rows older than the rows to keep.
 _INTENDED = ("nvtx_open", "nvtx_unmatched_pop", "let_go")
+_MEANINGS = dict(LOSS_REASONS.values())
 
 
 @dataclass(frozen=True)
 class Loss:
     """A number (``count``) of records that the capture does not hold. Some reasons count other things.
 
-    ``reason`` is a name of ``LOSS_REASONS`` or ``not_closed`` (see :func:`unfinished`), ``meaning`` describes the
-    counted things. ``detail`` names the activity kind, file or error. ``process`` is the index of the process.
+    ``reason`` is a name of ``LOSS_REASONS``, ``meaning`` describes the counted things. ``detail`` names the activity
+    kind, file or error. ``process`` is the index of the process.
     """
 
     reason: str
@@ -83,11 +85,15 @@ def unfinished(processes: Iterable[Process]) -> Iterator[Loss]:
     for process in processes:
         if not process.complete:
             bound = f"process {process.pid} ({process.name}): at most its last {process.flush_ms} ms and a flush"
-            meaning = (
-                "process killed or still running, or with a file that was cut: "
-                "the capture was not closed in order and may lack its end"
-            )
-            yield Loss("not_closed", meaning, 1, bound, process.index)
+            yield Loss("not_closed", _MEANINGS["not_closed"], 1, bound, process.index)
+
+
+def unreadable(damage: Iterable[Damage]) -> Iterator[Loss]:
+    """A loss for each damage. A damage without a known number of rows counts as one. No process is known, so it is the
+    first."""
+    for part in damage:
+        lost = max(part.rows, 1)
+        yield Loss("unreadable", _MEANINGS["unreadable"], lost, part.reason, 0)
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,21 @@ class Quality:
         incomplete = chosen.intersection(self.incomplete)
         indices = tuple(sorted(incomplete))
         return replace(self, losses=tuple(losses), incomplete=indices)
+
+    def carried(self, notes: Iterable[str]) -> dict[str, Any]:
+        """What a file without its capture says about its losses, as JSON. :meth:`.importers.base.Import.carried` reads
+        it. ``notes`` are sentences about data that the file cannot hold."""
+        every = (*self.losses, *unreadable(self.damage))
+        losses = [(loss.reason, loss.count, loss.detail) for loss in every]
+        for table, unknown in self.unknown.items():
+            count = unknown - self.never_ended.get(table, 0)
+            detail = f"{table} without known times"
+            if count:
+                losses.append(("unreadable", count, detail))
+        return {
+            "losses": losses,
+            "notes": [*self.notes, *notes],
+        }
 
     def sentences(self) -> Iterator[str]:
         """One sentence for each kind of loss, damage and note."""

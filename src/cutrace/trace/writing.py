@@ -20,6 +20,7 @@ from ..runbin.joining import mark
 from ..runbin.layout import REFERRED, TABLES, TableLayout
 from ..runbin.writer import NewIds, Writer
 from .process import Process
+from .quality import unreadable
 from .rows import changed
 from .selection import FACTS, SelectedRows, Selection, refuse_empty
 from .stacks import by_level
@@ -78,8 +79,8 @@ def write(
         # The damage is complete only after all blocks were read.
         if first:
             first.losses(
-                ("unreadable", max(damage.rows, 1), damage.reason)
-                for damage in trace.damage
+                (loss.reason, loss.count, loss.detail)
+                for loss in unreadable(trace.damage)
             )
             first.close(in_order=wanted[0].complete)
         mark(whole, offsets)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...runbin.layout import TABLES
 from ...trace import Trace
-from ...trace_events import DEVICE_PROPERTIES, MISSING, NO_PROCESS, OWN
+from ...trace_events import DEVICE_PROPERTIES, LOSSES, MISSING, NO_PROCESS, OWN
 from ...units import count_of
 from .lines import dumped, quoted
 from .shared import WAITS, PidTid, as_dict, offset_of
@@ -59,14 +59,19 @@ def keys_before(trace: Trace, pid_tid: PidTid) -> bytes:
 
 
 def keys_behind(trace: Trace, unsupported: dict[str, int]) -> bytes:
-    """The key after the events. It lists missing data."""
-    sentences = [*trace.quality.sentences()]
+    """The keys after the events. They list missing data."""
+    left = []
     for name, count in unsupported.items():
         rows = count_of(count, "row")
-        sentences.append(f"left out, because no event can hold them: {rows} of {name}")
-    if sentences:
-        return b",\n" + quoted(MISSING) + b": " + dumped(sentences)
-    return b""
+        left.append(f"left out, because no event can hold them: {rows} of {name}")
+    quality = trace.quality
+    sentences = [*quality.sentences(), *left]
+    if not sentences:
+        return b""
+    keys = b""
+    for key, value in ((MISSING, sentences), (LOSSES, quality.carried(left))):
+        keys += b",\n" + quoted(key) + b": " + dumped(value)
+    return keys
 
 
 def metadata(trace: Trace) -> dict[str, Any]:
@@ -74,7 +79,7 @@ def metadata(trace: Trace) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for process in trace.processes:
         for key, value in as_dict(process.info.get("trace_metadata")).items():
-            if key not in ("traceEvents", OWN, MISSING):
+            if key not in ("traceEvents", OWN, MISSING, LOSSES):
                 out.setdefault(str(key), value)
     return out
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -340,6 +342,8 @@ def write_header(output: Output, descriptors: Descriptors) -> list[int]:
     random = np.frombuffer(os.urandom(16), np.int64)
     msb, lsb = random.tolist()
     _packet(output, {"trace_uuid": {"msb": msb, "lsb": lsb}})
+    version = {"key": "cutrace.version", "string_value": VERSION}
+    _packet(output, {"trace_attributes": {"attribute": [version]}})
     info = descriptors.devices.info()
     if info:
         _packet(output, {"gpu_info": info})
@@ -365,13 +369,18 @@ def write_missing(
 ) -> None:
     """Write the notices of missing and moved data, as attributes of the trace and as instants on their own track.
     ``unknown`` counts the rows without known times by table. ``moved`` counts the data that the exporter left out or
-    moved. ``covered`` is the sentence on the share of GPU time in ranges."""
+    moved. ``covered`` is the sentence on the share of GPU time in ranges. A file without these attributes was cut
+    off."""
     missing = list(_missing(trace, unknown, moved))
     attributes: list[dict[str, Any]] = [
-        {"key": "cutrace.version", "string_value": VERSION},
-        {"key": "cutrace.missing", "long_value": len(missing)},
+        {"key": "cutrace.missing", "long_value": len(missing)}
     ]
     attributes += _numbered("cutrace.missing", [text for text, _ in missing])
+    if missing:
+        quality = replace(trace.quality, unknown=dict(unknown), never_ended={})
+        carried = quality.carried([])
+        losses = {"key": "cutrace.losses", "string_value": json.dumps(carried)}
+        attributes.append(losses)
     reasons: list[str] = []
     for process in trace.processes:
         reasons += process.dumped_because

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path, PurePath
+from typing import cast
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from ...importers.row_builder import Strings, Texts
 from ...importers.tables import rows
 from ...importers.tables_arrow import FILE, STREAM, SUFFIXES, ArrowTables
 from ...importers.tables_sqlite import MAGIC, SqliteTables, tables_of
-from ...runbin import Writer
+from ...runbin import LOSS_REASONS, Writer
 from . import nsys_events, nsys_nvtx, nsys_target
 from .reading import BatchOfTarget, Kinds, Reading, Target, value_or
 from .schema import THREAD_BITS, THREADS
@@ -40,6 +41,8 @@ _EVENTS = frozenset(
     }
 )
 
+#: The table of cutrace with the losses of the exported capture.
+_LOSSES = "losses"
 # The earliest valid time (ns): 73 years before the start of the session.
 _FLOOR = -(2**61)
 
@@ -98,8 +101,9 @@ class NsysReading(Reading):
 
     def read(self) -> None:
         names = list(self.tables.names)
-        if self.metadata.get("EXPORT_PRODUCT_NAME") == "cutrace":
+        if self._of_cutrace:
             self.out.note(WITHOUT_CAPTURE)
+            self._carry_losses()
         # Tables with names come first. Tables of the whole machine come last, because their rows go to the processes
         # with events.
         nsys_target.describe(self)
@@ -205,9 +209,23 @@ class NsysReading(Reading):
         """The process of rows without an owner: the first process with events."""
         return next(iter(self.targets), next(iter(self.processes), 0))
 
+    @property
+    def _of_cutrace(self) -> bool:
+        return self.metadata.get("EXPORT_PRODUCT_NAME") == "cutrace"
+
+    def _carry_losses(self) -> None:
+        """Take over the losses of the capture that cutrace exported."""
+        columns: Kinds = {"reason": "integer", "count": "integer", "detail": "text"}
+        for row in rows(self.tables, _LOSSES, columns):
+            reason = row["reason"]
+            name, _ = LOSS_REASONS.get(cast(int, reason), (f"reason {reason}", ""))
+            count = row["count"]
+            if isinstance(count, int) and count > 0:
+                self.out.carried_loss(name, count, str(row["detail"] or ""))
+
     def _leave(self, name: str) -> None:
         """Count the rows and durations of a table that is not imported."""
-        if name in nsys_target.READ:
+        if name in nsys_target.READ or (name == _LOSSES and self._of_cutrace):
             return  # the code that reads the table accounts for it
         what, why = nsys_events.leftover(name)
         span = _span_columns(self.tables.names[name])

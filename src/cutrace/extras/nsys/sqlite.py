@@ -24,7 +24,7 @@ from ...analysis.names import normalize_kernel
 from ...embedding import SQLITE_COLUMN, SQLITE_TABLE
 from ...errors import CutraceError
 from ...exporters.base import Request
-from ...exporters.rows import pieces
+from ...exporters.rows import losses_of_the_file, pieces
 from ...runbin.layout import REFERRED, TABLES
 from ...trace import Process, Trace
 from . import schema as nsys
@@ -84,6 +84,7 @@ class Database:
                     done += len(rows)
                 if request.progress:
                     request.progress(min(done, total), total)
+        self._add_losses()
         texts = enumerate([*self.trace.strings, *self._more])
         self.add("StringIds", {"id": "INTEGER PRIMARY KEY", "value": "TEXT"}, texts)
         if self._renumbered:
@@ -114,6 +115,15 @@ class Database:
                 of_column = _listed(of_column)
             listed.append(of_column)
         self.add(table.name, types, zip(*listed, strict=True))
+
+    def _add_losses(self) -> None:
+        """Add the losses that only the file of the capture shows. Reading the other tables has found them."""
+        table = nsys.own("losses")
+        types = {column.name: column.sql_type for column in table.columns}
+        for row in losses_of_the_file(self.trace):
+            row["process"] = int(self._process_ids[row["process"]])
+            values = [row[column.field] for column in table.columns]
+            self.add(table.name, types, [values])
 
     def add(
         self,

@@ -149,6 +149,8 @@ std::size_t PerfettoReader::read(std::string_view data, std::size_t at, std::siz
 void PerfettoReader::finish() {
   for (std::size_t i = 0; i < waiting_.entries().size(); ++i) release(i);
   draw_edges();
+  // cutrace writes the version at the start of a trace, and the number of missing data at its end.
+  if (begun_ > ended_) lose(kPackets, "the file ends before the last packets of cutrace: it was written or copied in part");
   for (const auto& [uuid, track] : tracks_.entries())
     if (track.named) name_process(track.process);
   for (std::size_t i = 0; i < tracks_.entries().size(); ++i) {
@@ -225,7 +227,7 @@ void PerfettoReader::packet(std::string_view data, std::vector<Packed>& packed) 
       case compressed_packets: packed.push_back({false, std::string(field.bytes)}); break;
       case zstd_compressed_packets: packed.push_back({true, std::string(field.bytes)}); break;
       case cutrace_table: of_cutrace_ = true; break;
-      case trace_attributes: of_cutrace_ |= field.bytes.find("cutrace.version") != field.bytes.npos; break;
+      case trace_attributes: attributes(field.bytes); break;
       case track_event: case gpu_render_stage_event: case gpu_counter_event: case generic_gpu_frequency_event:
       case gpu_mem_total_event: break;
       // They have no further data.
@@ -250,6 +252,21 @@ void PerfettoReader::packet(std::string_view data, std::vector<Packed>& packed) 
     if (gpu_counter_bytes) take_gpu_counters(sequence, *when, *gpu_counter_bytes);
     if (frequency_bytes) take_gpu_frequency(*when, *frequency_bytes);
     if (memory_bytes) take_gpu_memory(*when, *memory_bytes);
+  }
+}
+
+void PerfettoReader::attributes(std::string_view data) {
+  namespace Attribute = perfetto::TraceAttributesAttribute;
+  for (Fields field(data); field.next();) {
+    if (field.is_number || field.number != perfetto::TraceAttributes::attribute) continue;
+    std::string_view key, text;
+    for (Fields part(field.bytes); part.next();) {
+      if (part.number == Attribute::key) key = part.bytes;
+      if (part.number == Attribute::string_value) text = part.bytes;
+    }
+    if (key == "cutrace.version") of_cutrace_ = true, ++begun_;
+    if (key == "cutrace.missing") ++ended_;
+    if (key == "cutrace.losses") carried_.emplace_back(text);
   }
 }
 

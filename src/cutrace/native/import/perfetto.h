@@ -73,6 +73,8 @@ class PerfettoReader {
   std::vector<LeftOut> left() const;
   std::uint64_t added() const { return added_; }
   bool of_cutrace() const { return of_cutrace_; }
+  // What cutrace wrote about the losses of the capture, as JSON: one for each trace in the file.
+  const std::vector<std::string>& carried() const { return carried_; }
   bool of_torch() const { return of_torch_; }
   const std::vector<std::string>& devices() const { return devices_; }
   // The processes of GPU work, and the process of the first event.
@@ -219,6 +221,8 @@ class PerfettoReader {
   void gpu_info_names(std::string_view data);
   std::uint64_t missing(std::uint64_t uuid, unsigned depth = 0);
   void release(std::size_t waiting);
+  // Reads the attributes of a trace, of which cutrace writes some.
+  void attributes(std::string_view data);
   void snapshot(Sequence& sequence, std::string_view data);
   std::optional<Wide> time_of(Sequence& sequence, std::uint64_t time, std::uint64_t clock);
 
@@ -296,6 +300,8 @@ class PerfettoReader {
   std::uint64_t added_ = 0;
   bool equal_clocks_ = false, tracks_of_no_sequence_ = false;
   bool of_cutrace_ = false, of_torch_ = false;
+  std::uint32_t begun_ = 0, ended_ = 0;  // the first and the last packets of traces of cutrace
+  std::vector<std::string> carried_;
   std::string scratch_;
 };
 

@@ -63,6 +63,13 @@ void bind_perfetto(nb::module_& m) {
                    "count).")
       .def_prop_ro("added", &PerfettoReader::added, "The number of added events.")
       .def_prop_ro("of_cutrace", &PerfettoReader::of_cutrace, "Whether cutrace wrote the trace.")
+      .def_prop_ro("carried",
+                   [](const PerfettoReader& self) {
+                     nb::list out;
+                     for (const std::string& text : self.carried()) out.append(to_bytes(text));
+                     return out;
+                   },
+                   "What cutrace wrote about the losses of the capture, as JSON: one for each trace in the file.")
       .def_prop_ro("of_torch", &PerfettoReader::of_torch, "Whether GPU work has the arguments that torch.profiler writes.")
       .def_prop_ro("devices",
                    [](const PerfettoReader& self) {
