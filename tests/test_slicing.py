@@ -94,6 +94,20 @@ def test_replayed_work_is_in_the_ranges_of_its_creation(tmp_path):
         assert "and graph nodes created in it" in found.quality.notes[-1]
 
 
+@pytest.mark.parametrize(
+    "conditions",
+    [{"nvtx": "step 1"}, {"nvtx": "step", "index": "3"}, {"kernel": "k"}, {"gpu": "B200"}, {"start": "1s"}],
+)
+def test_an_error_about_absent_records_names_the_first_loss(tmp_path, conditions):
+    with Capture(tmp_path / "a.bin") as c:
+        c.push_pop("step", 10, 20)
+        c.loss(6, 3)
+        c.loss(1, 7)
+    with pytest.raises(CutraceError) as error:
+        sliced(tmp_path / "a.bin", tmp_path, **conditions)
+    assert str(error.value).endswith(" The trace lacks records: 7 records that CUPTI dropped because it had no buffer")
+
+
 def test_ranges_of_a_domain_are_named_without_it(tmp_path):
     with Capture(tmp_path / "run.bin") as c:
         for node, name in enumerate(("torch:mm", "torch:add"), 1):

@@ -205,9 +205,12 @@ def _since_begin(trace: Trace, time: int | None, unlimited: str = "") -> str:
 
 
 def missing_name(
-    what: str, patterns: Sequence[str], known: Iterable[str], where: str = "the trace"
+    what: str,
+    patterns: Sequence[str],
+    known: Iterable[str],
+    trace: Trace | None = None,
 ) -> NoReturn:
-    """Raise an error for an unknown name, with the names that exist in ``where``."""
+    """Raise an error for an unknown name, with the names that exist in the trace, or without one in the command."""
     names = list(dict.fromkeys(filter(None, known)))
     others = "it has none."
     if names:
@@ -222,7 +225,10 @@ def missing_name(
     else:
         hint = did_you_mean(word, names, others)
     asked = _listing(pattern or "''" for pattern in patterns)
-    raise CutraceError(f"{where} has no {what} {asked}: {hint}")
+    if trace is None:
+        raise CutraceError(f"the command has no {what} {asked}: {hint}")
+    absent = f"the trace has no {what} {asked}: {hint}"
+    raise CutraceError(trace.quality.doubt(absent))
 
 
 def _listing(names: Iterable[str]) -> str:
@@ -243,7 +249,7 @@ def _tests(
     matches = any_matcher(patterns)
     chosen = [w for w in runs if matches(w.name)]
     if not chosen:
-        missing_name("test", patterns, (w.name for w in runs))
+        missing_name("test", patterns, (w.name for w in runs), trace)
     names = list(dict.fromkeys(w.name for w in chosen))
     noun = "test" if len(names) == 1 else "tests"
     sentences.append(f"{noun} {_listing(names)}")
@@ -300,7 +306,8 @@ def _ranges(
                 domains = domains_of(table, chosen_rows)
                 matching += _stretches(trace, chosen_rows, domains)
     if not matching and not created:
-        missing_name("NVTX range", c.nvtx, (trace.strings[name] for name in verdicts))
+        known = (trace.strings[name] for name in verdicts)
+        missing_name("NVTX range", c.nvtx, known, trace)
     matching.sort(key=lambda r: (r.process, r.start, -r.end))
     which = _index(c.index)
     chosen: list[Stretch] = []
@@ -310,9 +317,11 @@ def _ranges(
         most = max(most, len(of_process))
         chosen += of_process[which]
     if not chosen and not created:
-        raise CutraceError(
-            f"index {c.index} selects none of the NVTX ranges {_listing(c.nvtx)}: a process has {most} at most, from 0"
+        absent = (
+            f"index {c.index} selects none of the NVTX ranges {_listing(c.nvtx)}: "
+            f"a process has {most} at most, from 0"
         )
+        raise CutraceError(trace.quality.doubt(absent))
     index = str(c.index)
     if index == "all":
         index = f"{len(chosen)} of {len(matching)}"
@@ -393,6 +402,7 @@ _Id = TypeVar("_Id")
 
 
 def _named(
+    trace: Trace,
     what: str,
     patterns: Sequence[str],
     find: Callable[[str], set[_Id]],
@@ -403,7 +413,7 @@ def _named(
     for pattern in patterns:
         ids = find(pattern)
         if not ids:
-            missing_name(what, [pattern], known)
+            missing_name(what, [pattern], known, trace)
         chosen |= ids
     return frozenset(chosen)
 
@@ -428,7 +438,7 @@ def _processes(
     known: list[str] = []
     for process in trace.processes:
         known += (process.name, str(process.pid))
-    chosen = _named("process", patterns, find, known)
+    chosen = _named(trace, "process", patterns, find, known)
     # Leave out names of processes: they are private, and this sentence is kept in notes.
     pids = [str(p.pid) for p in trace.processes if p.index in chosen]
     sentences.append(f"processes {_listing(pids)}")
@@ -461,7 +471,7 @@ def _devices(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]
     def find(pattern: str) -> set[tuple[int, int]]:
         by_number = _by_number(trace, pattern)
         if by_number and labels and int(pattern) not in labels:
-            missing_name("GPU", [pattern], labels.values())
+            missing_name("GPU", [pattern], labels.values(), trace)
         if by_number:
             return by_number
         matches = matcher(pattern)
@@ -473,7 +483,7 @@ def _devices(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]
                 found.add(device)
         return found
 
-    return _named("GPU", patterns, find, known)
+    return _named(trace, "GPU", patterns, find, known)
 
 
 def _streams(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]]:
@@ -494,7 +504,7 @@ def _streams(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]
         return {stream for stream, name in named_streams if matches(name)}
 
     ids = np.unique(trace.streams["stream"]).tolist()
-    return _named("stream", patterns, find, [*names, *map(str, ids)])
+    return _named(trace, "stream", patterns, find, [*names, *map(str, ids)])
 
 
 def _kernels(trace: Trace, patterns: Sequence[str]) -> np.ndarray:
@@ -507,7 +517,8 @@ def _kernels(trace: Trace, patterns: Sequence[str]) -> np.ndarray:
         if matches(name) or matches(normalize_kernel(name)) or matches(demangle(name)):
             matching.append(i)
     if not matching:
-        missing_name("kernel", patterns, map(normalize_kernel, mangled.values()))
+        known = map(normalize_kernel, mangled.values())
+        missing_name("kernel", patterns, known, trace)
     chosen = np.isin(ids, matching)
     chosen[0] = False
     return chosen

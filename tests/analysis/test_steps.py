@@ -336,6 +336,14 @@ def refused(path: Path, name: str, of: str = "step_sum") -> str:
     return str(error.value)
 
 
+def test_a_step_may_be_among_lost_records(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.push_pop("other", 10, 20)
+        c.loss(1, 7)
+    lost = "The trace lacks records: 7 records that CUPTI dropped because it had no buffer"
+    assert refused(tmp_path / "a.bin", "step") == f"no range is named step: there are other. {lost}"
+
+
 def test_a_name_that_no_range_has_is_an_error_that_lists_the_ranges(tmp_path):
     path = training_steps(tmp_path / "a.bin", steps=3)
     names = [*(f"layer {n}" for n in range(8)), "step 0", "step 1", "step 2"]

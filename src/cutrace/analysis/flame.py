@@ -88,9 +88,8 @@ def flame_with_coverage(
     if by != "stack":
         raise CutraceError(f"there is no flame graph by {by!r}: choose range or stack")
     if trace.python_stacks is None:
-        raise CutraceError(
-            "no call of the trace has a Python stack: record it with `stacks='launch,sync'` or others"
-        )
+        absent = "no call of the trace has a Python stack: record it with `stacks='launch,sync'` or others"
+        raise CutraceError(trace.quality.doubt(absent))
     return frames(STACK_PATHS.of(trace, options)), None
 
 

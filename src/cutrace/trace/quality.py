@@ -131,14 +131,31 @@ class Quality:
     @property
     def lacks_records(self) -> bool:
         """Whether records are lost. Ranges that never ended, and older rows with ``--last``, do not count."""
-        if self.damage:
-            return True
-        for loss in self.losses:
-            if loss.reason not in _INTENDED:
-                return True
-        unknown = sum(self.unknown.values())
-        lasting = sum(self.never_ended.values())
-        return unknown > lasting
+        return not self._lost.lossless
+
+    @property
+    def _lost(self) -> Quality:
+        """The part of the quality that is about lost records."""
+        losses = [loss for loss in self.losses if loss.reason not in _INTENDED]
+        unknown = Counter(self.unknown)
+        unknown.subtract(self.never_ended)
+        return replace(
+            self,
+            unknown=unknown,
+            losses=tuple(losses),
+            notes=(),
+            never_ended={},
+        )
+
+    def doubt(self, absent: str) -> str:
+        """The sentence of an error that something is ``absent`` in the trace. If records are lost, it may be among
+        them, so the first loss follows."""
+        first = next(self._lost.sentences(), "")
+        if not first:
+            return absent
+        if absent[-1] not in ".?":
+            absent += "."
+        return f"{absent} The trace lacks records: {first}"
 
     def of(self, processes: Collection[int]) -> Quality:
         """The quality of some processes. Damage and unknown times are not counted by process, so they stay."""

@@ -124,10 +124,11 @@ def refuse_empty(trace: Trace) -> NoReturn:
     """Raise the error for a selection without rows. Tables of facts and the marks around tests are not counted."""
     duration = format_duration(trace.end - trace.start)
     span = f"{duration}, from @{trace.start} to @{trace.end}"
-    raise CutraceError(
+    absent = (
         f"nothing is selected: no row meets all conditions. The trace spans {span}; `cutrace info` shows its processes "
         "and GPUs"
     )
+    raise CutraceError(trace.quality.doubt(absent))
 
 
 def window(

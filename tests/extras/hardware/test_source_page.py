@@ -180,6 +180,13 @@ def test_what_is_wrong_is_a_sentence(tmp_path: Path, rows, options: list[str], s
     assert not list(tmp_path.glob("source.*"))
 
 
+def test_lines_may_be_among_lost_records(tmp_path: Path) -> None:
+    whole = capture(tmp_path / "run.bin", []).read_bytes()
+    (tmp_path / "run.bin").write_bytes(whole[:-20])
+    done = run("view", "--lines", tmp_path / "run.bin", "-o", tmp_path / "source.html")
+    assert "`cutrace record --sample pc`. The trace lacks records: " in done.stderr
+
+
 def test_tables_sort_by_their_values_but_files_stay_in_the_order_of_their_lines(tmp_path: Path, code: Path) -> None:
     rows = [("_Z4axpyPfi", 16, str(code), 10, 1_234_567.0, {}), ("_Z4gemmPf", 16, "", 0, 7.0, {})]
     text = html(measured(tmp_path / "run.bin", *rows), "run.bin")

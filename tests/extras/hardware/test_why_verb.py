@@ -77,7 +77,16 @@ def test_a_kernel_is_chosen(before):
     assert "gemm" not in cutrace("why", before, "--kernel", "gone").stdout
     done = cutrace("why", before, "--kernel", "absent")
     assert done.returncode == 2
-    assert "no kernel with metrics matches absent: there are gemm, gone" in done.stderr
+    assert "no kernel with metrics matches absent: there are gemm, gone\n" in done.stderr
+
+
+def test_metrics_may_be_among_lost_records(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.kernel(c.launch("k"), 10, 20)
+        c.loss(1, 5)
+    done = cutrace("why", tmp_path / "a.bin")
+    assert done.returncode == 2
+    assert "`cutrace profile -- COMMAND`. The trace lacks records: 5 records that CUPTI dropped" in done.stderr
 
 
 def test_markdown_and_json_have_the_same_findings(before):

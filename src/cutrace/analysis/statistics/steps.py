@@ -401,7 +401,8 @@ def _steps(view: View) -> Sequence[Step]:
     name = view.collected.options.name
     steps = view.collected[STEPS]
     if name and not steps:
-        raise CutraceError(_no_step(view.trace, name))
+        absent = _no_step(view.trace, name)
+        raise CutraceError(view.trace.quality.doubt(absent))
     return sorted(steps, key=attrgetter("start", "process"))
 
 

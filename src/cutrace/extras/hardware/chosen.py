@@ -107,7 +107,7 @@ class KernelChoice:
                 f"nothing is left to profile after the first {skipped}. Change `kernel=`, `skip=` or `count=`."
             )
         names = map(normalize_kernel, self.kernels)
-        missing_name("kernel", self._patterns, names, "the command")
+        missing_name("kernel", self._patterns, names)
 
     def _is_counted(self, kernel: str) -> bool:
         if kernel not in self.kernels:

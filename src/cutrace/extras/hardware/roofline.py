@@ -156,9 +156,11 @@ def rooflines(trace: Trace) -> list[Roofline]:
     """The roofline of each GPU model. Raises :class:`CutraceError` if no launch has counts of operations and bytes."""
     roofs = every_roofline(trace)
     if not roofs:
-        raise CutraceError(
-            "there are no hardware metrics of kernels: record them with `cutrace profile --metrics flops -- COMMAND`"
+        absent = (
+            "there are no hardware metrics of kernels: "
+            "record them with `cutrace profile --metrics flops -- COMMAND`"
         )
+        raise CutraceError(trace.quality.doubt(absent))
     if not any(roof.points for roof in roofs):
         notes = "; ".join(note for roof in roofs for note in roof.notes)
         raise CutraceError(f"no kernel can be placed: {notes}")

@@ -34,10 +34,12 @@ def write_page(
     about = ", ".join(map(str, paths))
     with opened(paths, clock=clock) as trace:
         measured = sources(trace)
-    if not measured.files:
-        raise CutraceError(
-            f"nothing in {about} was measured by line: use `cutrace profile --lines` or `cutrace record --sample pc`"
-        )
+        if not measured.files:
+            absent = (
+                f"nothing in {about} was measured by line: use `cutrace profile --lines` or "
+                "`cutrace record --sample pc`"
+            )
+            raise CutraceError(trace.quality.doubt(absent))
     write_pieces(output, [html(measured, about, root)])
 
 

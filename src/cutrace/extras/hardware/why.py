@@ -184,9 +184,8 @@ def answers(trace: Trace, kernel: Patterns | None = None) -> list[Answer]:
     every = kernel_facts(trace)
     if not every:
         where = listed([str(source) for source in trace.sources], _NAMED)
-        raise CutraceError(
-            f"there are no hardware metrics of kernels in {where}: record them with `cutrace profile -- COMMAND`"
-        )
+        absent = f"there are no hardware metrics of kernels in {where}: record them with `cutrace profile -- COMMAND`"
+        raise CutraceError(trace.quality.doubt(absent))
     if kernel is not None:
         patterns = several(kernel)
         matches = any_matcher(patterns)
@@ -200,9 +199,8 @@ def answers(trace: Trace, kernel: Patterns | None = None) -> list[Answer]:
     if not chosen:
         known = sorted({facts.kernel for facts in every})
         asked = [pattern or "''" for pattern in patterns]
-        raise CutraceError(
-            f"no kernel with metrics matches {listed(asked, _NAMED)}: there are {listed(known, _NAMED)}"
-        )
+        absent = f"no kernel with metrics matches {listed(asked, _NAMED)}: there are {listed(known, _NAMED)}"
+        raise CutraceError(trace.quality.doubt(absent))
     lines = _lines_by_function(trace)
     return [_answer(facts, lines.get(facts.symbol, [])) for facts in chosen]
 
