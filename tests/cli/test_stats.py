@@ -158,8 +158,8 @@ def test_a_range_that_never_ended_is_not_said_to_be_left_out(tmp_path):
     done = cutrace("stats", tmp_path / "a.bin")
     assert "cutrace: 1 row of nvtx_ranges without known times: sums and timelines leave them out\n" in done.stderr
     assert (
-        "cutrace: 1 row of nvtx_ranges that never ended: they have GPU work up to the end of their process, and sums "
-        "leave out their own time\n"
+        "cutrace: 1 row of nvtx_ranges that never ended: they last to the end of their process, and sums leave out "
+        "their own time\n"
     ) in done.stderr
 
 

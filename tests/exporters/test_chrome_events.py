@@ -245,8 +245,8 @@ def test_the_gpu_and_what_is_missing_are_described(document):
     assert (document["schemaVersion"], document["baseTimeNanoseconds"]) == (1, 1_700_000_000_000_000_000)
     assert document["cutrace_missing"] == [
         "42 records that CUPTI dropped because it had no buffer (kernel)",
-        "1 row of nvtx_ranges that never ended: they have GPU work up to the end of their process, and sums leave out "
-        "their own time",
+        "1 row of nvtx_ranges that never ended: they last to the end of their process, and sums leave out their "
+        "own time",
         "left out, because no event can hold them: 1 row of environment",
         "left out, because no event can hold them: 1 row of call_stacks",
     ]

@@ -190,8 +190,8 @@ class Quality:
                 yield f"{count_of(count, 'row')} of {table} without known times: sums and timelines leave them out"
             if lasting:
                 yield (
-                    f"{count_of(lasting, 'row')} of {table} that never ended: they have GPU work up to the end of "
-                    "their process, and sums leave out their own time"
+                    f"{count_of(lasting, 'row')} of {table} that never ended: they last to the end of their process, "
+                    "and sums leave out their own time"
                 )
         yield from map(located, self.damage)
         yield from self.notes
