@@ -171,6 +171,11 @@ def test_paths_in_texts(text: str, kept: str) -> None:
     assert without_paths(text.encode()) == kept.encode()
 
 
+def test_no_value_of_a_repeated_key_is_kept() -> None:
+    text = b'{"p": "/home/alice/x", "p": "ok", "in": [{"q": "/home/alice/y", "q": "/home/alice/z"}]}'
+    assert without_paths(text) == b'{"p": "ok", "in": [{"q": "(path)"}]}'
+
+
 def test_redacting_again_changes_nothing(redacted: Path, tmp_path: Path) -> None:
     redact(redacted, tmp_path / "twice.bin")
     assert (tmp_path / "twice.bin").read_bytes() == redacted.read_bytes()

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +104,11 @@ def without_paths(text: bytes) -> bytes:
     stripped = text.lstrip()
     if stripped.startswith((b"[", b"{")):
         with suppress(ValueError, RecursionError):
-            values = json.loads(text)  # the ranges of a graph node, or arguments
+            # These are the ranges of a graph node, or arguments.
+            repeated: list[str] = []
+            values = json.loads(text, object_pairs_hook=partial(_object, repeated))
             kept = _redacted_value(values)
-            if kept == values:
+            if kept == values and not repeated:
                 return text
             return json.dumps(kept).encode()
     slashes = text.count(b"/")
@@ -117,6 +120,16 @@ def without_paths(text: bytes) -> bytes:
             return PATH + line[0]
         return PATH
     return _PATHS.sub(PATH, text)
+
+
+def _object(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. The last value of a key counts. Keys with several values are added to ``repeated``."""
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            repeated.append(key)
+        values[key] = value
+    return values
 
 
 def _without_paths(text: str) -> str:
