@@ -27,13 +27,22 @@ from .conversion import check_destination
 from .conversion import write as convert
 from .errors import CutraceError, did_you_mean
 from .exporters.base import Request
+from .exporters.csvfile import table_of
 from .loading import Clock, Source, StrPath, listed, opened, selected
 from .patterns import Patterns, any_matcher, in_another_case, matcher, several
 from .runbin.layout import TABLES
 from .trace import Trace
 from .trace.ranges import RangesBy, are_ranges, domains_of
 from .trace.rows import LATEST
-from .trace.selection import FACTS, INTERNED, Selection, Stretch, united, window
+from .trace.selection import (
+    FACTS,
+    INTERNED,
+    Selection,
+    Stretch,
+    refuse_empty,
+    united,
+    window,
+)
 from .trace.writing import write as write_capture
 from .units import Time, format_duration
 
@@ -85,8 +94,8 @@ class Conditions:
 @dataclass(frozen=True)
 class Cut:
     """The result of :func:`cutrace.slice`: ``rows`` of ``total`` events, and ``sentences`` that describe the
-    conditions. With a condition on ranges, ``coverage`` is the sentence on the share of the whole trace's GPU time in
-    ranges. ``missing`` are sentences on the losses of the whole trace.
+    conditions. A CSV file has the events of its table only. With a condition on ranges, ``coverage`` is the sentence on
+    the share of the whole trace's GPU time in ranges. ``missing`` are sentences on the losses of the whole trace.
     """
 
     rows: int
@@ -122,7 +131,10 @@ def cut(
         notes: tuple[str, ...] = ()
         if sentences:
             notes = (f"cut out of a longer recording: {'; '.join(sentences)}",)
-        total = _events(trace)
+        written = _EVENTS
+        if exporter.name == "csv":
+            written = {table_of(destination, request.table).name}
+        total = _count(trace, written)
         covered = None
         if conditions.nvtx:
             options = StatsOptions(ranges=conditions.ranges)
@@ -132,15 +144,18 @@ def cut(
             rows = write_capture(trace, destination, selection, notes=notes)
         else:
             with selected(trace, selection, notes) as part:
+                rows = _count(part, written)
+                # A damaged block may have had the selected rows.
+                if not rows and not trace.damage:
+                    refuse_empty(trace)
                 convert(part, destination, request)
-                rows = _events(part)
         # Damage inside blocks is known after they were read.
         missing = tuple(trace.told_losses.sentences())
         return Cut(rows, total, sentences, covered, missing)
 
 
-def _events(trace: Trace) -> int:
-    return sum(trace.count(name) for name in _EVENTS)
+def _count(trace: Trace, tables: Iterable[str]) -> int:
+    return sum(map(trace.count, tables))
 
 
 def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str, ...]]:

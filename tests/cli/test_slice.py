@@ -28,6 +28,25 @@ def test_the_share_of_ranges_is_that_of_the_whole_trace(tmp_path):
     assert "cutrace: in the whole trace, GPU time by range: " in done.stderr
 
 
+def test_a_table_as_text_has_the_rows_that_are_said(tmp_path):
+    training_steps(tmp_path / "run.bin", steps=3)
+    done = run("slice", "run.bin", "-o", "kernels.csv", "--nvtx", "step 1", cwd=tmp_path)
+    lines = (tmp_path / "kernels.csv").read_text().splitlines()
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert f"{len(lines) - 1} of {trace.count('kernels')} rows" in done.stderr
+    assert 0 < len(lines) - 1 < trace.count("kernels")
+
+
+def test_a_table_without_selected_rows_is_an_error(tmp_path):
+    training_steps(tmp_path / "run.bin", steps=3)
+    done = run(
+        "slice", "run.bin", "-o", "s.csv", "--table", "memcpys", "--tables", "kernels", cwd=tmp_path, check=False
+    )
+    assert done.returncode == 2
+    assert "nothing is selected" in done.stderr
+    assert not (tmp_path / "s.csv").exists()
+
+
 @pytest.mark.parametrize("name", ["s.bin", "s.folded", "kernels.csv"])
 def test_losses_are_told_unless_quiet(tmp_path, name):
     with Capture(tmp_path / "run.bin") as c:
