@@ -40,6 +40,8 @@ def test_no_capture_is_an_error(tmp_path):
     [
         ("a.pftrace", {"table": "kernels"}, r"is not made of one table: choose \.csv"),
         ("a.sqlite", {"compress": "zstd"}, r"has no packets to compress: choose \.pftrace"),
+        ("a.json", {"ranges": "own"}, r"which work belongs to a range: leave out `ranges=`, or choose \.pftrace"),
+        ("a.folded", {"derived": False}, r"computed from records: leave out `derived=False`, or choose \.pftrace"),
     ],
 )
 def test_an_option_of_another_format_is_an_error(tmp_path, name, options, message):

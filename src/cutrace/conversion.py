@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # The exporters of flame graphs.
 _WITH_FRAMES = ("folded", "speedscope", "pprof")
+#: The exporters whose output says which work belongs to a range.
+_WITH_RANGES = ("perfetto", *_WITH_FRAMES)
 
 
 @checked
@@ -115,6 +117,16 @@ def check_request(exporter: Exporter, request: Request) -> None:
         if request.by != "range" and exporter.name not in _WITH_FRAMES:
             raise CutraceError(
                 f"{exporter.description} has no frames: choose .folded, .speedscope.json or .pb.gz"
+            )
+        if request.ranges != "adopted" and exporter.name not in _WITH_RANGES:
+            raise CutraceError(
+                f"{exporter.description} does not say which work belongs to a range: leave out `ranges=`, or choose "
+                ".pftrace or a flame graph"
+            )
+        if not request.derived and exporter.name != "perfetto":
+            raise CutraceError(
+                f"{exporter.description} has no events that are computed from records: leave out `derived=False`, or "
+                "choose .pftrace"
             )
 
 

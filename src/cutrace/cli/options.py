@@ -84,6 +84,8 @@ def as_options(sentence: str) -> str:
         value = found[2].strip("'")
         if value in ("", "True"):
             return f"--{name}"
+        if value == "False":
+            return f"--no-{name}"
         return f"--{name} {shlex.quote(value)}"
 
     return _ARGUMENT.sub(option, sentence)
