@@ -39,7 +39,7 @@ def contents(view: str, columns: list[str]) -> str:
 
 
 def counted(rows: list[tuple[object, ...]]) -> Counter[tuple[object, ...]]:
-    return Counter(tuple(None if value == "" else value for value in row) for row in rows)
+    return Counter(map(tuple, rows))
 
 
 @pytest.mark.parametrize("capture", ["torch_step", "cuda_graph", "cuda_graph_whole", "processes", "cpp_streams", "jax"])

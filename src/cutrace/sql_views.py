@@ -41,7 +41,8 @@ _NSYS = {
             select value from strings
             union all select name from launches
             union all select {_BASE_NAME} from launches)
-        where value is not null
+        where value != ''
+        union all select 0, ''
     """,
     "CUPTI_ACTIVITY_KIND_KERNEL": f"""
         select {_PLACE}, {_id("kernels.name")} as demangledName, {_id(_BASE_NAME)} as shortName,

@@ -157,7 +157,7 @@ class Database:
             case "open":
                 return _where(rows["flags"] & 1 == 0, values)
             case "text":
-                return self.texts(values)
+                return self.texts(values, required=column.required)
             case "memory":
                 values = np.where(values == 0, 7, values.astype(np.int64) - 1)
             case "less":
@@ -191,9 +191,14 @@ class Database:
         threads[large] = np.array(numbers, np.int64)[inverse.reshape(-1)]
         return self.process_ids(rows) | threads
 
-    def texts(self, ids: np.ndarray) -> Iterator[str]:
+    def texts(self, ids: np.ndarray, *, required: bool = True) -> Iterator[str | None]:
+        """The strings with these ids. No string is NULL where none is ``required``, as in the views of SQL."""
         used = np.unique(ids).tolist()
-        known = {number: self.trace.strings[number] for number in used}
+        known: dict[int, str | None] = {}
+        for number in used:
+            known[number] = self.trace.strings[number]
+        if not required:
+            known[0] = None
         return map(known.__getitem__, ids.tolist())
 
     def text_id(self, text: str) -> int:
