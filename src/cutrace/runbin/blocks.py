@@ -142,7 +142,9 @@ def scan(read: ReadAt, size: int) -> tuple[np.ndarray, np.ndarray, list[Damage]]
             block = Damage(last.offset, 0, last.reason, last.rows + block.rows)
         damage.append(replace(block, size=resume - block.offset))
         at = resume
-    return np.frombuffer(bytes(headers), HEADER), np.array(offsets, np.int64), damage
+    found = np.frombuffer(bytes(headers), HEADER)
+    places = np.array(offsets, np.int64)
+    return found, places, damage
 
 
 def header_at(read: ReadAt, at: int, size: int) -> bytes | Damage:
@@ -178,7 +180,8 @@ def _next_magic(read: ReadAt, start: int, size: int) -> int:
     chunk = 1 << 12
     at = start
     while at < size:
-        data = read(min(chunk, size - at) + len(MAGIC) - 1, at)
+        wanted = min(chunk, size - at)
+        data = read(wanted + len(MAGIC) - 1, at)
         offset = data.find(MAGIC)
         if offset >= 0:
             return min(at + offset, size)

@@ -33,7 +33,12 @@ class Changes:
         return rows
 
 
-def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) -> None:
+def copy(
+    reader: Reader,
+    blocks: Iterable[int],
+    changes: Changes,
+    to: BinaryIO,
+) -> None:
     """Write blocks (indices) of a capture to a file.
 
     A damaged block becomes a header without a payload, so that readers of the copy find the same damage and its rows.
@@ -48,7 +53,12 @@ def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) 
         to.write(unusable[index])
 
 
-def _changed_block(reader: Reader, index: int, changes: Changes, part: int) -> bytes:
+def _changed_block(
+    reader: Reader,
+    index: int,
+    changes: Changes,
+    part: int,
+) -> bytes:
     """The bytes of a block with changed contents, none for an unknown table."""
     header = reader.headers[index]
     process = int(reader.process_of[index])

@@ -93,7 +93,8 @@ class TableLayout:
         """The fields with ids of strings and of rows of other tables."""
         found = []
         for field in self.fields:
-            own = field.name == "id" or REFERRED.get(field.type) == self.name
+            referred = REFERRED.get(field.type)
+            own = field.name == "id" or referred == self.name
             if field.type in REFERENCES and not own:
                 found.append(field)
         return tuple(found)

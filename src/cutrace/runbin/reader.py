@@ -127,7 +127,8 @@ class Reader:
         self._unread = np.ones(len(self.offsets), bool)
         self.processes: list[dict[str, Any]] = [{} for _ in range(self._process_count)]
         self._beginnings: set[int] = set()
-        for block in np.flatnonzero(self.headers["kind"] == PROCESS_BLOCK).tolist():
+        describes = self.headers["kind"] == PROCESS_BLOCK
+        for block in np.flatnonzero(describes).tolist():
             self._merge_process(block)
         for info in self.processes:
             version = info.get("format", FORMAT_VERSION)
@@ -576,7 +577,9 @@ def _layout(table: TableLayout, declared: object) -> np.dtype | None:
             continue  # The field is of a newer version.
         if name in names or not 0 <= offset <= row_size - known[0]:
             return None
-        if np.dtype(known[1]).kind not in _READ_AS[table.dtype[name].kind]:
+        kind = np.dtype(known[1]).kind
+        wanted = table.dtype[name].kind
+        if kind not in _READ_AS[wanted]:
             return None
         names.append(name)
         formats.append(known[1])

@@ -126,7 +126,8 @@ def _object(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]
     """A JSON object. The last value of a key counts. Keys with several values are added to ``repeated``."""
     values: dict[str, Any] = {}
     for key, value in pairs:
-        if key in values:
+        known = key in values
+        if known:
             repeated.append(key)
         values[key] = value
     return values

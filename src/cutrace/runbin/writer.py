@@ -65,7 +65,8 @@ class Writer:
         self._owned = file is None
         try:
             # Only this user can read a capture that is not complete. publish() sets the mode that the umask allows.
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            flags |= getattr(os, "O_BINARY", 0)
             self._file: BinaryIO = file or os.fdopen(
                 os.open(self._part, flags, 0o600), "wb"
             )
