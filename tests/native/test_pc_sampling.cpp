@@ -1,5 +1,10 @@
 // Samples of program counters on a scripted CUPTI: the rows of the capture, and the notes about missing samples.
+#include <nvtx3/nvToolsExt.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <string>
@@ -135,6 +140,29 @@ TEST(samples_of_a_long_run_are_summed_by_interval) {
   std::set<std::uint64_t> starts;
   for (const rows::PcSamples& row : capture.rows<rows::PcSamples>()) starts.insert(row.start);
   CHECK(starts.size() >= 2 && starts.size() <= 5);
+}
+
+TEST(a_child_of_a_sampled_program_has_no_samples_of_its_parent) {
+  Folder folder;
+  Collector collector;
+  setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
+  begin(collector, folder.options("sample=pc=32768;flush_ms=60000"));
+  ten_kernels();
+  CHECK_EQUAL(collector.flush(), 0);  // the samples become rows later
+  const pid_t child = fork();
+  if (child == 0) {
+    nvtxMarkA("child");
+    std::exit(0);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK_EQUAL(folder.captures().size(), std::size_t{2});
+  for (const std::string& path : folder.captures()) {
+    const CaptureReader capture(path);
+    const auto wanted = static_cast<pid_t>(capture.pid) == child ? std::map<At, Count>() : profile("_Z4axpyPf", 10);
+    CHECK(sums(capture) == wanted);
+  }
 }
 
 TEST(a_context_that_is_destroyed_leaves_its_samples) {

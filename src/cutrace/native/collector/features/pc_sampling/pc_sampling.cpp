@@ -191,6 +191,9 @@ void PcSampling::detach(bool) {
 
 void PcSampling::after_fork_in_child() {
   on_.store(false);
+  next_ = {};  // the samples and contexts belong to the parent
+  destroyed_.clear();
+  next_mutex_.unlock();
   // If another thread was changing the contexts at the fork, their GPU locks stay.
   const std::unique_lock lock(control_, std::try_to_lock);
   if (lock.owns_lock())

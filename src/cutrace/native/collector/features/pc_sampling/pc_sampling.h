@@ -56,6 +56,8 @@ class PcSampling final : public Feature {
   void flush() override;
   // Fetches the last samples and ends sampling.
   void detach(bool at_exit) override;
+  void before_fork() override { next_mutex_.lock(); }
+  void after_fork_in_parent() override { next_mutex_.unlock(); }
   void after_fork_in_child() override;
 
   // Writer thread: the sums since the previous call. Empty until an interval is over, unless this is the `last` call.
