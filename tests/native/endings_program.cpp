@@ -142,6 +142,25 @@ int use_nvtx_in_many_threads() {
   return 0;
 }
 
+// A thread with a pending cancellation makes its first NVTX call. Returns 0 if it is cancelled after its NVTX calls.
+int cancel_a_thread() {
+  static std::atomic<bool> popped{false};
+  pthread_t thread{};
+  const auto work = [](void*) -> void* {
+    pthread_cancel(pthread_self());
+    nvtxRangePushA("step");
+    nvtxRangePop();
+    popped = true;
+    pthread_testcancel();
+    return nullptr;
+  };
+  CHECK_EQUAL(pthread_create(&thread, nullptr, work, nullptr), 0);
+  void* result = nullptr;
+  CHECK_EQUAL(pthread_join(thread, &result), 0);
+  nvtxMarkA("main");
+  return result == PTHREAD_CANCELED && popped.load() ? 0 : 1;
+}
+
 struct LaunchesLate {
   explicit LaunchesLate(const char* kernel) : name(kernel) {}
   ~LaunchesLate() { launch(10, name); }
@@ -164,6 +183,11 @@ int main(int argc, char** argv) {
   if (how == "use_all_keys") return use_all_keys();
   if (how == "use_nvtx_first_in_handlers") return use_nvtx_first_in_handlers();
   if (how == "use_nvtx_in_many_threads") return use_nvtx_in_many_threads();
+  if (how == "cancel_a_thread") return cancel_a_thread();
+  if (how == "cancel_a_thread_later") {
+    nvtxMarkA("the injection");
+    return cancel_a_thread();
+  }
   if (how == "nvtx_only") {
     nvtxRangePushA("range");
     nvtxRangePop();

@@ -180,6 +180,20 @@ TEST(an_exit_in_a_handler_of_fork_does_not_hang) {
   }
 }
 
+TEST(a_thread_is_not_cancelled_in_the_first_call) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "cancel_a_thread").wait(20), 0);
+  const CaptureReader c(folder.only());
+  CHECK_EQUAL(c.rows<rows::NvtxRanges>().size(), std::size_t{1});
+  CHECK_EQUAL(c.rows<rows::NvtxMarks>().size(), std::size_t{1});
+}
+
+TEST(a_thread_is_not_cancelled_at_a_window) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "cancel_a_thread_later", "capture_range=nvtx:step").wait(20), 0);
+  CHECK_EQUAL(CaptureReader(folder.only()).rows<rows::NvtxRanges>().size(), std::size_t{1});
+}
+
 TEST(a_note_that_nobody_reads_does_not_end_the_program) {
   Folder folder;
   CHECK_EQUAL(Program(folder, "write_to_nobody").wait(), 0);

@@ -1,6 +1,8 @@
-// Keeps the program's signals off the collector's threads, and the collector's signals off the program.
+// Keeps the program's signals off the collector's threads, the collector's signals off the program, and cancellation of the program's
+// threads out of the collector.
 #pragma once
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -36,9 +38,23 @@ class BlockedSignals {
   sigset_t before_{};
 };
 
+// While it lives, the calling thread cannot be cancelled (pthread_cancel()). Wherever a call of the program may wait in the
+// collector, the cancellation would leave a start half done, or end the program in a function that throws nothing.
+class BlockedCancellation {
+ public:
+  BlockedCancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~BlockedCancellation() { pthread_setcancelstate(before_, nullptr); }
+  BlockedCancellation(const BlockedCancellation&) = delete;
+  BlockedCancellation& operator=(const BlockedCancellation&) = delete;
+
+ private:
+  int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
 // Writes a sentence for the user on the program's stderr. Needs no memory and no lock.
 inline void tell(std::string_view sentence, std::string_view rest = {}) noexcept {
   const BlockedSignals blocked;
+  const BlockedCancellation whole;
   const auto part = [](std::string_view text) { return iovec{const_cast<char*>(text.data()), text.size()}; };
   const iovec line[] = {part("cutrace: "), part(sentence), part(rest), part("\n")};
   [[maybe_unused]] const ssize_t written = ::writev(STDERR_FILENO, line, 4);

@@ -16,12 +16,14 @@
 #include <utility>
 #include <vector>
 
+#include "blocked_signals.h"
 #include "cutrace/rows.h"
 
 namespace cutrace {
 
 // A random seed for each process, so that a program cannot choose keys that collide.
 inline const std::array<std::uint64_t, 2> hash_seed = [] {
+  const BlockedCancellation whole;  // a call of the program may load the library
   std::array<std::uint64_t, 2> seed{};
   if (::getrandom(seed.data(), sizeof seed, GRND_NONBLOCK) != sizeof seed)  // too early in the boot
     seed = {reinterpret_cast<std::uintptr_t>(&hash_seed) * 0x9E3779B97F4A7C15u, ::getpid() * 0xD1B54A32D192ED03u};

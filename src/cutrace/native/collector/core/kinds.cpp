@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "blocked_signals.h"
 #include "../../common/text.h"  // a relative path, because the benchmarks build this file without the include folders
 
 namespace cutrace {
@@ -300,6 +301,7 @@ void Enabler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, cons
     }
     if (!submits_work && !work_waits_.load()) return;
   }
+  const BlockedCancellation whole;
   State waiting = State::waiting;
   if (state_.compare_exchange_strong(waiting, State::enabling)) {
     enabling_thread_.store(pthread_self());

@@ -130,6 +130,7 @@ void start_in_child() {
 // The child does not have the collector's threads, and CUPTI would hang in it. So the child drops the recording without a
 // CUPTI call, a flush or a join.
 void after_fork_in_child() {
+  const BlockedCancellation whole;
   for (Feature* const feature : features()) feature->after_fork_in_child();
   CuptiSource::instance().forget();
   if (state.recording != nullptr) state.inherited = Recording::forget(std::move(state.recording));
@@ -169,6 +170,7 @@ bool ignores_exit() { return is_forking || state.process.load() != ::getpid(); }
 // Does nothing while another thread starts or stops the recording: exit() does not wait for that thread.
 void at_exit() {
   if (ignores_exit()) return;
+  const BlockedCancellation whole;
   const bool recording = current() != nullptr;
   if (stop(true) != 0 && recording) tell(last_error());
   for (Feature* const feature : features()) feature->at_exit();
@@ -213,6 +215,7 @@ int start_now(const char* text) {
 }
 
 int stop(bool at_exit) {
+  const BlockedCancellation whole;
   const StartStopGuard guard(0);
   return guard.held() && state.recording != nullptr ? guard.stop(at_exit) : none_running();
 }

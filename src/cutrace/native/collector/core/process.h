@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api.h"
+#include "blocked_signals.h"
 #include "recording.h"
 
 #ifndef CUTRACE_VERSION
@@ -33,6 +34,7 @@ int none_running();
 // C callers must not see exceptions. The only possible one is bad_alloc.
 template <typename Body>
 int guarded(Body&& body) {
+  const BlockedCancellation whole;
   try {
     return body();
   } catch (const std::exception&) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "batch.h"
+#include "core/blocked_signals.h"
 #include "core/clock.h"
 #include "core/cupti_source.h"
 #include "nvtx_callbacks.h"
@@ -210,6 +211,7 @@ void disarm() { armed.store(0); }
 
 // Other threads of the child wait for the start, so that no event is missed.
 std::uint32_t first_event() {
+  const BlockedCancellation whole;
   if (void (*start)() = on_first_event.exchange(nullptr)) {
     start();
     std::uint32_t unchanged = kForkedChild;

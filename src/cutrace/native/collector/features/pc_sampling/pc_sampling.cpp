@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "common/private_folder.h"
+#include "core/blocked_signals.h"
 #include "core/clock.h"
 #include "cuda/driver.h"
 
@@ -58,6 +59,7 @@ class Control {
   static thread_local bool held;
 
  private:
+  const BlockedCancellation whole_;
   std::unique_lock<std::mutex> lock_;
 };
 thread_local bool Control::held = false;

@@ -386,6 +386,7 @@ void begin_here() noexcept {
 
 // The child goes on standby at its first NVTX event or CUDA call, because most children call exec() and need no standby.
 void after_fork_in_child() {
+  const BlockedCancellation whole;
   no_fork.unlock();
   if (Standby* standby = instance.exchange(nullptr)) standby->after_fork_in_child();
   cuda_used.store(false);
@@ -413,6 +414,7 @@ void begin(const Options& defaults) {
 
 void at_exit() {
   if (process::ignores_exit()) return;
+  const BlockedCancellation whole;
   if (Standby* standby = instance.load()) standby->leave();
 }
 

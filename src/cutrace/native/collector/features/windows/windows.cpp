@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/conditions.h"
+#include "core/blocked_signals.h"
 #include "core/process.h"
 #include "cuda/driver.h"
 #include "features/nvtx/nvtx.h"
@@ -143,6 +144,7 @@ WindowFiles& files_of(const Recording& recording) { return static_cast<WindowFil
 
 void CaptureRange::open(std::uint64_t key, std::uint32_t call) {
   if (open_.load(std::memory_order_acquire)) return;
+  const BlockedCancellation whole;
   const std::lock_guard lock(mutex_);
   const auto recording = process::current();
   if (open_.load() || is_over() || recording == nullptr) return;
@@ -158,6 +160,7 @@ void CaptureRange::open(std::uint64_t key, std::uint32_t call) {
 
 void CaptureRange::close(std::uint64_t key, Moment end, void* context) {
   if (!is_open_for(key)) return;
+  const BlockedCancellation whole;
   const std::lock_guard lock(mutex_);
   if (!is_open_for(key)) return;
   open_.store(false);
@@ -249,6 +252,7 @@ void Windows::range_began(std::uint64_t key, std::uint16_t domain, std::string_v
 void Windows::range_ended(std::uint64_t key, std::uint64_t time) noexcept {
   CaptureRange* const range = range_.load();
   if (range == nullptr || !range->is_open_for(key)) return;
+  const BlockedCancellation whole;
   try {
     const std::uint32_t call = range->uses_cupti() ? number_of_new_call() : 0;
     range->close(key, {time, call}, current_context());
