@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collector_under_test.h"
@@ -29,8 +30,15 @@ namespace {
 thread_local bool in_handler = false;
 std::atomic<int> allocations_of_handlers{0};
 
+// Whether the next allocation of this thread raises SIGUSR1.
+thread_local bool interrupted = false;
+void interrupt() {
+  if (std::exchange(interrupted, false)) raise(SIGUSR1);
+}
+
 void note_allocation() {
   if (in_handler) allocations_of_handlers.fetch_add(1);
+  interrupt();
 }
 
 }  // namespace
@@ -142,6 +150,19 @@ int use_nvtx_in_many_threads() {
   return 0;
 }
 
+// A signal handler of the child interrupts the start of the child's recording.
+int interrupt_first_event_of_child() {
+  std::signal(SIGUSR1, [](int) { nvtxMarkA("handler"); });
+  nvtxMarkA("parent");
+  const pid_t child = fork();
+  if (child != 0) return wait_for(child);
+  alarm(15);  // the child may hang
+  interrupted = true;
+  nvtxMarkA("child");
+  interrupt();  // with a sanitizer, whose allocations raise no signal
+  std::exit(0);
+}
+
 // A thread with a pending cancellation makes its first NVTX call. Returns 0 if it is cancelled after its NVTX calls.
 int cancel_a_thread() {
   static std::atomic<bool> popped{false};
@@ -183,6 +204,7 @@ int main(int argc, char** argv) {
   if (how == "use_all_keys") return use_all_keys();
   if (how == "use_nvtx_first_in_handlers") return use_nvtx_first_in_handlers();
   if (how == "use_nvtx_in_many_threads") return use_nvtx_in_many_threads();
+  if (how == "interrupt_first_event_of_child") return interrupt_first_event_of_child();
   if (how == "cancel_a_thread") return cancel_a_thread();
   if (how == "cancel_a_thread_later") {
     nvtxMarkA("the injection");

@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <map>
 #include <random>
+#include <set>
+#include <string>
 #include <thread>
 
 #include "capture_reader.h"
@@ -178,6 +181,17 @@ TEST(an_exit_in_a_handler_of_fork_does_not_hang) {
     Folder folder;
     CHECK_EQUAL(Program(folder, "exit_in_fork_handler", options).wait(20), 4);
   }
+}
+
+TEST(a_forked_child_records_a_signal_handler_that_interrupts_its_first_event) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "interrupt_first_event_of_child").wait(20), 0);
+  std::multiset<std::string> marks;
+  for (const std::string& path : folder.captures()) {
+    const CaptureReader c(path);
+    for (const rows::NvtxMarks& mark : c.rows<rows::NvtxMarks>()) marks.insert(c.text(mark.name));
+  }
+  CHECK(marks == (std::multiset<std::string>{"child", "handler", "parent"}));
 }
 
 TEST(a_thread_is_not_cancelled_in_the_first_call) {

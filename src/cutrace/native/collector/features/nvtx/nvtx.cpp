@@ -212,10 +212,13 @@ void disarm() { armed.store(0); }
 // Other threads of the child wait for the start, so that no event is missed.
 std::uint32_t first_event() {
   const BlockedCancellation whole;
-  if (void (*start)() = on_first_event.exchange(nullptr)) {
-    start();
-    std::uint32_t unchanged = kForkedChild;
-    armed.compare_exchange_strong(unchanged, 0);  // if the start failed
+  {
+    const BlockedSignals blocked;  // an event of a signal handler would wait for the start that it has interrupted
+    if (void (*start)() = on_first_event.exchange(nullptr)) {
+      start();
+      std::uint32_t unchanged = kForkedChild;
+      armed.compare_exchange_strong(unchanged, 0);  // if the start failed
+    }
   }
   while (armed.load() == kForkedChild) std::this_thread::yield();
   return armed.load();
