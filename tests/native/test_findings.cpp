@@ -1001,6 +1001,25 @@ TEST(a_child_that_ends_without_handlers_keeps_what_was_flushed) {
   CHECK(found.at(child) == Names{"child"});
 }
 
+TEST(a_child_that_records_itself_leaves_the_cupti_of_its_parent_alone) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options());
+  const pid_t child = fork_child([&] {
+    fake_fail_subscribe(CUPTI_ERROR_UNKNOWN);
+    CHECK_EQUAL(collector.start(folder.options().c_str()), 0);
+    CHECK_EQUAL(collector.inject(), 1);
+    const std::string notes = collector.notes();
+    CHECK_EQUAL(collector.stop(), 0);
+    CHECK(notes.find("was forked after CUDA was initialised") != notes.npos);
+    CHECK(notes.find("refused a subscriber") == notes.npos);
+    _exit(0);
+  });
+  ends_well(child);
+  launch(10);
+  CHECK_EQUAL(collector.stop(), 0);
+}
+
 TEST(a_child_without_nvtx_leaves_no_file) {
   Recorded program;
   ends_well(fork_child([] { std::exit(0); }));

@@ -189,6 +189,12 @@ std::optional<KindSet> CuptiSource::attach(Options options, bool before_cuda, No
     notes.add("GPU activity is not recorded: CUPTI has not yet ended the previous recording");
     return std::nullopt;
   }
+  if (forgotten_) {
+    notes.add(
+        "GPU activity is not recorded: this process was forked after CUDA was initialised, and CUDA does not work in such a child "
+        "before it executes another program");
+    return std::nullopt;
+  }
   if (!load(options, notes)) return std::nullopt;
   if (options.traces_whole_graphs() && !can_trace_whole_graphs(options, before_cuda)) {
     options.graph_nodes = true;
@@ -354,6 +360,7 @@ void CuptiSource::count_dropped() {
 }
 
 void CuptiSource::forget() {
+  forgotten_ |= served_;
   active_.store(false);
   counts_dropped_.store(false);
   enabler_.forget();
