@@ -1,6 +1,7 @@
 // Recordings that keep only their newest rows: all rows are written or counted, for dumps by any thread at any time.
 #include <cuda.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -208,6 +209,28 @@ TEST_OF_THREADS(signals_at_any_time_end_no_program) {
     CHECK_EQUAL(program.collector.stop(), 0);
     CHECK_EQUAL(program.dumps.captures().size(), dumps);
   }
+}
+
+TEST(a_dump_beyond_the_limit_on_the_size_of_files_fails) {
+  Program program;
+  program.begin("last_ms=600000");
+  const std::string path = program.dumps.path + "/now.bin";
+  const auto dump = [&] {
+    for (int i = 0; i < 1000; ++i) launch("k");
+    return program.collector.dump(path.c_str());
+  };
+  CHECK_EQUAL(dump(), 0);
+  // Each file fits, but not the third dump, which has three files.
+  const auto limit = static_cast<rlim_t>(2 * std::filesystem::file_size(path));
+  CHECK_EQUAL(dump(), 0);
+  rlimit sizes{};
+  CHECK_EQUAL(getrlimit(RLIMIT_FSIZE, &sizes), 0);
+  sizes.rlim_cur = limit;
+  CHECK_EQUAL(setrlimit(RLIMIT_FSIZE, &sizes), 0);
+  CHECK(dump() < 0);
+  CHECK(std::string(program.collector.last_error()).find("File too large") != std::string::npos);
+  CHECK_EQUAL(program.collector.stop(), 0);
+  CHECK_EQUAL(program.left(), (std::pair<std::size_t, std::uint64_t>{3000, 0}));
 }
 
 TEST(a_signal_that_the_program_ignores_stays_ignored) {

@@ -7,24 +7,31 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <ctime>
 #include <string_view>
 
 namespace cutrace {
 
-// Blocks all signals while it lives. The collector's threads inherit the mask, so they do not receive the program's signals. The
-// program also survives a write of the collector to a file at its size limit, or to a pipe without a reader.
+// Blocks signals while it lives. The program survives a write of the collector to a file at its size limit, or to a pipe without a
+// reader.
 class BlockedSignals {
  public:
-  BlockedSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  // `all`: the threads that the collector starts inherit the mask, so they do not receive the program's signals. `of_writes`: for
+  // long writes on a thread of the program.
+  enum class Which : std::uint8_t { all, of_writes };
+
+  explicit BlockedSignals(Which which = Which::all) {
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    for (const int number : kOfWrites) sigaddset(&blocked, number);
+    if (which == Which::all) sigfillset(&blocked);
+    pthread_sigmask(SIG_BLOCK, &blocked, &before_);
   }
   ~BlockedSignals() {
     sigset_t of_writes;
     sigemptyset(&of_writes);
-    for (const int number : {SIGXFSZ, SIGPIPE})
+    for (const int number : kOfWrites)
       if (sigismember(&before_, number) == 0) sigaddset(&of_writes, number);
     const timespec now{};
     while (sigtimedwait(&of_writes, nullptr, &now) > 0) {  // discard the signals of the collector's own writes
@@ -35,6 +42,7 @@ class BlockedSignals {
   BlockedSignals& operator=(const BlockedSignals&) = delete;
 
  private:
+  static constexpr int kOfWrites[] = {SIGXFSZ, SIGPIPE};
   sigset_t before_{};
 };
 

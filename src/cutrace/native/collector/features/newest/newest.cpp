@@ -189,6 +189,7 @@ Outcome Newest::dump(const std::string& path, std::string& error) {
   };
   const Outcome outcome = recording_.carry_out(take, "dumped", error);
   if (outcome != Outcome::done) return outcome;
+  const BlockedSignals blocked(BlockedSignals::Which::of_writes);
   return Dump(std::move(*files), path, false, options_.file_mode).write(error).empty() ? Outcome::failed : Outcome::done;
 }
 
