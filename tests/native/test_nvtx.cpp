@@ -1,6 +1,7 @@
 // Real NVTX calls, through the header-only library that programs use, without a GPU.
 #include <nvtx3/nvToolsExt.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -10,6 +11,8 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <thread>
@@ -426,6 +429,46 @@ TEST(a_signal_handler_with_a_small_stack_may_use_ranges) {
     }
   }).join();
   CHECK_EQUAL(program.end().rows<rows::NvtxRanges>().size(), std::size_t{2});
+}
+
+namespace {
+// The ids of the collector's threads.
+std::vector<pid_t> own_threads() {
+  std::vector<pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(entry.path() / "comm"), name);
+    if (name.starts_with("cutrace-")) found.push_back(static_cast<pid_t>(std::stol(entry.path().filename())));
+  }
+  return found;
+}
+}  // namespace
+
+TEST(a_real_time_thread_on_one_cpu_starts_ordinary_threads) {
+  Injected program;
+  cpu_set_t all;
+  CHECK_EQUAL(sched_getaffinity(0, sizeof all, &all), 0);
+  std::thread([&] {
+    int first = 0;
+    while (!CPU_ISSET(first, &all)) ++first;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    CHECK_EQUAL(sched_setaffinity(0, sizeof one, &one), 0);
+    const sched_param lowest{sched_get_priority_min(SCHED_FIFO)};
+    static_cast<void>(pthread_setschedparam(pthread_self(), SCHED_FIFO, &lowest));  // needs a privilege
+    program.begin();
+  }).join();
+  CHECK_EQUAL(program.collector.flush(), 0);  // both threads run
+  const std::vector<pid_t> threads = own_threads();
+  CHECK_EQUAL(threads.size(), std::size_t{2});
+  for (const pid_t thread : threads) {
+    cpu_set_t cpus;
+    CHECK_EQUAL(sched_getaffinity(thread, sizeof cpus, &cpus), 0);
+    CHECK(CPU_EQUAL(&cpus, &all));
+    CHECK_EQUAL(sched_getscheduler(thread), SCHED_OTHER);
+  }
+  program.end();
 }
 
 // The first file is complete before the program uses CUDA.

@@ -86,7 +86,7 @@ class CuptiSource {
   bool loaded_ = false;
   bool finalize_ = false;  // CUPTI is finalised after this recording
   bool served_ = false;    // CUPTI has served a recording
-  bool forgotten_ = false; // CUPTI has served a recording of the process that forked this one
+  bool forgotten_ = false;  // CUPTI has served a recording of the process that forked this one
   bool prepared_ = false;  // the settings of prepare() are made
   // Whether CUPTI uses this library's clock, and thread ids of the system.
   struct Conventions {

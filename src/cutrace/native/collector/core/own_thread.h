@@ -1,8 +1,10 @@
-// The mark of the collector's own threads, calls at the end of a thread, and large values of each thread.
+// The mark and the scheduling of the collector's own threads, calls at the end of a thread, and large values of each thread.
 #pragma once
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <new>
 #include <type_traits>
@@ -11,6 +13,19 @@ namespace cutrace {
 
 // The API calls of the collector's threads are not the program's.
 inline thread_local constinit bool is_own_thread = false;
+
+// Makes the calling thread of the collector an ordinary one. It has inherited the scheduling of the program's thread that has
+// started it, which may be a real-time thread, or have few CPUs that it keeps busy. The CPUs become those of the main thread.
+inline void schedule_as_ordinary_thread() {
+  const int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
+  const sched_param no_priority{};
+  if (policy == SCHED_FIFO || policy == SCHED_RR) sched_setscheduler(0, SCHED_OTHER, &no_priority);
+  cpu_set_t own, of_main, common;
+  if (sched_getaffinity(0, sizeof own, &own) != 0 || sched_getaffinity(getpid(), sizeof of_main, &of_main) != 0) return;
+  CPU_AND(&common, &own, &of_main);
+  const bool wider = CPU_EQUAL(&common, &own) && !CPU_EQUAL(&own, &of_main);
+  if (wider) sched_setaffinity(0, sizeof of_main, &of_main);
+}
 
 // Calls a function when a thread ends. Uses a pthread key, because its destructor runs after C++ destructors and costs nothing in
 // other threads.

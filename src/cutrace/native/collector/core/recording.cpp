@@ -287,6 +287,7 @@ const char* Recording::forget(std::shared_ptr<Recording> recording) {
 
 void Recording::run_flusher() {
   is_own_thread = true;
+  schedule_as_ordinary_thread();
   flusher_id_.store(thread_id());
   flusher_id_.notify_one();
   try {
@@ -377,6 +378,7 @@ void Recording::detach(bool in_order) {
 
 void Recording::run_writer() {
   is_own_thread = true;
+  schedule_as_ordinary_thread();
   try {
     write_loop();
   } catch (const std::exception&) {

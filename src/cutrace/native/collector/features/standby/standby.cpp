@@ -25,6 +25,7 @@
 #include "core/block_file.h"
 #include "core/blocked_signals.h"
 #include "core/clock.h"
+#include "core/own_thread.h"
 #include "common/private_folder.h"
 #include "common/text.h"
 #include "features/nvtx/nvtx.h"
@@ -191,6 +192,7 @@ void Standby::leave() {
 }
 
 void Standby::run() {
+  schedule_as_ordinary_thread();
   while (!leaving_.load()) {
     try {
       serve();
