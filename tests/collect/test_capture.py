@@ -349,6 +349,31 @@ def test_arm_can_be_a_context_and_be_used_again(tmp_path):
     assert names(tmp_path / "b.bin") == ["b"]
 
 
+def test_the_number_of_an_output_is_in_the_path_of_its_recording(tmp_path):
+    program = (
+        "recording = cutrace.record('run-%i.bin')\n"
+        "for n in range(2):\n"
+        "    with recording: nvtx.mark(str(n))\n"
+        "    print(recording.path.name)\n"
+        "armed = cutrace.arm('run-%i.bin')\n"
+        "nvtx.mark('2')\n"
+        "print(armed.stop().name, armed.path.name)\n"
+    )
+    assert succeed(tmp_path, program) == "run-1.bin\nrun-2.bin\nrun-3.bin run-3.bin\n"
+    assert [marks(tmp_path / f"run-{n}.bin") for n in (1, 2, 3)] == [["0"], ["1"], ["2"]]
+
+
+def test_a_call_leaves_a_file_alone_that_took_its_number_meanwhile(tmp_path):
+    program = (
+        "@cutrace.record('run-%i.bin')\ndef step(n):\n"
+        "    nvtx.mark(str(n))\n    if n == 2: open('run-2.bin', 'x').close()\n"
+        "step(1); step(2)\n"
+    )
+    succeed(tmp_path, program)
+    assert (tmp_path / "run-2.bin").read_bytes() == b""
+    assert [marks(tmp_path / f"run-{n}.bin") for n in (1, 3)] == [["1"], ["2"]]
+
+
 def test_a_mark_is_in_the_recording_and_harmless_without_one(tmp_path):
     succeed(
         tmp_path, "cutrace.mark('lost')\nwith cutrace.record('run.bin'): cutrace.mark('here')\ncutrace.mark('lost')"

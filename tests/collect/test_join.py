@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 import cutrace
-from cutrace import cli
+from cutrace import cli, conversion
 from cutrace.collect import join as joining
-from cutrace.collect.join import finished_parts, free_output, join, output_name
+from cutrace.collect.join import Destination, finished_parts, free_output, join, output_name
+from cutrace.collect.options import Options
 from cutrace.errors import CutraceError
 from cutrace.outputs import mode_of_new_files
 from cutrace.runbin import Reader, Writer
@@ -238,6 +239,68 @@ def test_a_free_output_is_before_the_ending_and_has_a_free_capture(tmp_path, out
     for name in there:
         (tmp_path / name).touch()
     assert free_output(tmp_path / output) == tmp_path / free
+
+
+def recording(folder: Path, output: str, pid: int, **options: str) -> Destination:
+    """A recording of one process that has ended."""
+    to = Destination.at(folder / output, Options.of(**options))
+    part(to.directory, pid, pid)
+    return to
+
+
+def test_recordings_that_end_together_have_numbers_of_their_own(tmp_path, monkeypatch):
+    first = recording(tmp_path, "run-%i.pftrace", 1)
+    others = [recording(tmp_path, "run-%i.pftrace", 2), recording(tmp_path, "run-%i.bin", 3)]
+    convert = conversion.convert
+
+    def late(*args, **kwargs):
+        """Convert the first recording after the others have ended."""
+        monkeypatch.undo()
+        assert free_output(tmp_path / "run.bin").name == "run-2.bin"
+        assert [other.finish().output.name for other in others] == ["run-2.pftrace", "run-2.bin"]
+        convert(*args, **kwargs)
+
+    monkeypatch.setattr(conversion, "convert", late)
+    assert first.finish().output == tmp_path / "run-1.pftrace"
+    written = sorted(path.name for path in tmp_path.iterdir())
+    assert written == ["run-1.pftrace", "run-2.bin", "run-2.pftrace"]
+
+
+def test_a_file_that_appears_while_its_number_is_reserved_is_kept(tmp_path, monkeypatch):
+    ending = recording(tmp_path, "run-%i.bin", 1)
+    mkdir = Path.mkdir
+
+    def late(folder, **kwargs):
+        monkeypatch.undo()
+        (tmp_path / "run-1.bin").touch()
+        mkdir(folder, **kwargs)
+
+    monkeypatch.setattr(Path, "mkdir", late)
+    assert ending.finish().output == tmp_path / "run-2.bin"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1.bin", "run-2.bin"]
+
+
+def test_recordings_of_the_newest_rows_have_numbers_of_their_own_from_the_start(tmp_path):
+    first, second = (recording(tmp_path, "run-%i.json", pid, last="30s") for pid in (1, 2))
+    assert [first.dump.name, second.dump.name] == ["run-1.bin", "run-2.bin"]
+    assert stat.S_IMODE(first.directory.stat().st_mode) == 0o700
+    first.discard()
+    assert second.finish().output == tmp_path / "run-2.json"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-2.bin", "run-2.json"]
+    assert free_output(tmp_path / "run.bin").name == "run-1.bin"
+
+
+def test_a_recording_whose_number_cannot_be_reserved_is_kept(tmp_path, monkeypatch):
+    ending = recording(tmp_path, "run-%i.bin", 1)
+
+    def refuse(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(CutraceError, match="No space left on device") as failure:
+        ending.finish()
+    assert str(failure.value).endswith(f"The recording is in {ending.directory}.")
+    assert pids(ending.directory / "1-1.bin") == [1]
 
 
 @pytest.mark.parametrize(

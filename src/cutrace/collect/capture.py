@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ..arguments import checked
 from ..errors import CutraceError
 from . import annotate, cuda, environment
-from .join import Destination, free_output, output_name
+from .join import Destination, free_output, is_numbered, output_name
 from .library import collector, collector_path
 from .options import Options, completed
 
@@ -85,7 +85,8 @@ _Recorder = TypeVar("_Recorder", bound=Recorder)
 class Capture(Recorder):
     """A recording of this process: a context manager, and a decorator that records each call.
 
-    ``path`` is the capture. The file exists when the recording has ended, unless its capture range never opened.
+    ``path`` is the capture. The file exists when the recording has ended, unless its capture range never opened. ``%i``
+    in the name is a number from then on; with several windows ``path`` is the file of the last one.
 
     As a decorator it takes functions, generator functions and coroutine functions. The first call is recorded to
     ``path`` (``run.bin``), each further one to the first of ``run-1.bin``, ``run-2.bin``, ... that does not exist. A
@@ -94,7 +95,8 @@ class Capture(Recorder):
     """
 
     def __init__(self, path: str | os.PathLike[str], options: Options) -> None:
-        self.path = output_name(path)
+        self._output = output_name(path)
+        self.path = self._output
         self._options = options
         self._to: Destination | None = None
         self._windows: _WindowWriter | None = None
@@ -109,8 +111,8 @@ class Capture(Recorder):
         native = collector()
         options = completed(self._options)
         # The program may change the folder.
-        self.path = self.path.absolute()
-        to = Destination.at(self.path, options)
+        self._output = self._output.absolute()
+        to = Destination.at(self._output, options)
         if options.records_nvtx:
             # Each library that uses NVTX reads this variable at its first NVTX call. The variable alone starts no
             # recording.
@@ -129,6 +131,7 @@ class Capture(Recorder):
             to.discard()
             raise
         self._to = to
+        self.path = to.output
         self._windows = _WindowWriter.of(to, options)
         self._pid = os.getpid()
         _call_at_end(self.stop)
@@ -144,7 +147,8 @@ class Capture(Recorder):
         atexit.unregister(self.stop)
         for name in annotate.stop():
             warnings.warn(annotate.unused(name), RuntimeWarning, stacklevel=2)
-        if not _finish(to, self._windows):
+        written = _finish(to, self._windows)
+        if written is None:
             if self._options.records_windows:
                 reason = self._options.never_opened
                 warnings.warn(
@@ -156,6 +160,7 @@ class Capture(Recorder):
             raise CutraceError(
                 f"nothing was recorded to {self.path}: the recording had already ended"
             )
+        self.path = written
         if not collector().stats().nvtx_events and not cuda.initialised():
             warnings.warn(
                 f"{self.path} is empty: the program made no CUDA or NVTX call that cutrace could record. Libraries "
@@ -220,9 +225,9 @@ class Capture(Recorder):
         return capture
 
     def _path_of_call(self) -> Path:
-        if self._calls:
-            return free_output(self.path)
-        return self.path
+        if not self._calls or is_numbered(self._output):
+            return self._output
+        return free_output(self._output)
 
 
 def _stop_call(function: Callable[..., Any], capture: Capture) -> None:
@@ -252,7 +257,7 @@ class _WindowWriter:
     @classmethod
     def of(cls, to: Destination, options: Options) -> _WindowWriter | None:
         """The writer of a recording whose windows have files of their own, None for other recordings."""
-        if options.records_windows and to.is_numbered:
+        if options.records_windows and is_numbered(to.output):
             return cls(to)
         return None
 
@@ -270,7 +275,8 @@ class Armed(Recorder):
     """A recording of this process and the processes that it starts. Each is recorded from its first CUDA or NVTX call
     on.
 
-    ``path`` is the capture. The file exists after :meth:`stop` if there was such a call.
+    ``path`` is the capture. The file exists after :meth:`stop` if there was such a call; ``%i`` in the name is a number
+    from then on.
     """
 
     def __init__(
@@ -298,9 +304,10 @@ class Armed(Recorder):
             return None
         atexit.unregister(self.stop)
         _set_variables(self._restore)
-        if _finish(to, self._windows):
-            return self.path
-        return None
+        written = _finish(to, self._windows)
+        if written is not None:
+            self.path = written
+        return written
 
 
 @checked
@@ -393,8 +400,9 @@ def _recording() -> bool:
     return cuda.loaded(str(collector_path())) is not None and collector().running
 
 
-def _finish(to: Destination, windows: _WindowWriter | None) -> bool:
-    """End the recording of this process and join the files of its processes. Returns False when there is none.
+def _finish(to: Destination, windows: _WindowWriter | None) -> Path | None:
+    """End the recording of this process and join the files of its processes. Returns the output, None when there are
+    no files.
 
     If the recording failed, the error is raised after the files are joined.
     """
@@ -411,7 +419,7 @@ def _finish(to: Destination, windows: _WindowWriter | None) -> bool:
         warnings.warn(recording.trouble, RuntimeWarning, stacklevel=3)
     if failure is not None:
         raise failure
-    return recording.output is not None
+    return recording.output
 
 
 def _require_cupti(options: Options) -> None:

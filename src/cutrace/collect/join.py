@@ -14,10 +14,11 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import CutraceError
 from ..outputs import check_output, concatenate, publish, replacing, unwritable
@@ -88,15 +89,14 @@ class Destination:
         """Make the folder, and start to sample if the options ask for it. Raises :class:`CutraceError` when the output
         cannot be written or counters cannot be sampled. ``given`` is a name for :func:`output_name`."""
         output = output_name(given)
-        # The collector names dumps after the output.
-        if _NUMBER in output.name and options.keeps_newest:
-            output = free_output(output)
         capture, dump = _captures(output)
         check_output(dump, ())
-        try:
-            directory = Path(tempfile.mkdtemp(prefix=f".{dump.name}.", dir=dump.parent))
-        except OSError as error:
-            raise unwritable(output, error) from None
+        if is_numbered(output) and options.keeps_newest:
+            # The collector names dumps after the output, so the number is chosen now.
+            output, directory = _reserved(output)
+            capture, dump = _captures(output)
+        else:
+            directory = _private_folder(dump)
         try:
             return cls(
                 output,
@@ -110,17 +110,12 @@ class Destination:
             shutil.rmtree(directory, ignore_errors=True)
             raise
 
-    @property
-    def is_numbered(self) -> bool:
-        """Whether the name of the output has a number (``%i``)."""
-        return _NUMBER in self.output.name
-
     def publish_windows(self) -> None:
         """Write each complete window to a file of its own, if the name of the output has a number.
 
         Raises :class:`CutraceError` when a window cannot be written. Its file stays in the folder.
         """
-        if not self.is_numbered:
+        if not is_numbered(self.output):
             return
         complete = sorted(self.directory.glob(f"*-w*{_CAPTURE}"), key=_order)
         failures = list(filter(None, map(self._publish, complete)))
@@ -177,9 +172,26 @@ class Destination:
     def _write(self, parts: Sequence[Path], running: tuple[int, ...]) -> Recording:
         """Join files into the capture, and convert it if the output has another format. Raises :class:`CutraceError`
         on failure, with the path of the capture or files."""
-        to = self._numbered()
-        inside = to.capture == to.output != to.dump
-        whole = to.dump
+        if not is_numbered(self.output):
+            return self._written(parts, running)
+        try:
+            # Other recordings may end at the same time.
+            output, reserved = _reserved(self.output)
+        except CutraceError as error:
+            raise CutraceError(
+                f"{error} The recording is in {self.directory}."
+            ) from None
+        capture, dump = _captures(output)
+        to = replace(self, output=output, capture=capture, dump=dump)
+        try:
+            return to._written(parts, running)
+        finally:
+            shutil.rmtree(reserved, ignore_errors=True)
+
+    def _written(self, parts: Sequence[Path], running: tuple[int, ...]) -> Recording:
+        """Write the files to the output, whose name has no number any more. Raises the errors of :meth:`_write`."""
+        inside = self.capture == self.output != self.dump
+        whole = self.dump
         if inside:
             # If the trace of a window cannot be written, its file stays in the folder for the next attempt.
             name = parts[0].stem.removesuffix(_WHOLE)
@@ -189,25 +201,17 @@ class Destination:
             # Copy a file that a process still writes: a renamed file would grow further.
             join(parts, whole, moving=not running, redacted=self.redact)
             kept = whole
-            if to.output != whole:
+            if self.output != whole:
                 from ..conversion import convert
 
-                convert(whole, to.output, capture=True if inside else None)
+                convert(whole, self.output, capture=True if inside else None)
             if inside:
                 whole.unlink()  # At the end it is treated as the file of a process.
         except CutraceError as error:
             if not inside and kept == whole:
                 _remove(parts)
             raise CutraceError(f"{error} The recording is in {kept}.") from None
-        return Recording(0, to.output, to.capture, len(recorded(parts)), running)
-
-    def _numbered(self) -> Destination:
-        """The same destination, with the first free number in its names."""
-        if _NUMBER not in self.output.name:
-            return self
-        output = free_output(self.output)
-        capture, dump = _captures(output)
-        return replace(self, output=output, capture=capture, dump=dump)
+        return Recording(0, self.output, self.capture, len(recorded(parts)), running)
 
     def discard(self) -> None:
         """End sampling at once, and remove the folder and its files."""
@@ -245,9 +249,48 @@ def output_name(given: str | os.PathLike[str], pid: int | None = None) -> Path:
     return Path(_PLACEHOLDERS.sub(value, os.fspath(given)))
 
 
+def is_numbered(output: Path) -> bool:
+    """Whether the name of an output has a number (``%i``)."""
+    return _NUMBER in output.name
+
+
 def free_output(output: Path) -> Path:
-    """The first of ``run-1.bin``, ``run-2.bin``, ... for which neither the file nor its capture exists. If the name has
-    ``%i``, the number replaces it."""
+    """The first of ``run-1.bin``, ``run-2.bin``, ... for which neither the file nor its capture exists, and which no
+    recording has reserved. If the name has ``%i``, the number replaces it."""
+    return next(_free_names(output)).output
+
+
+def _reserved(output: Path) -> tuple[Path, Path]:
+    """The first free output, and a new private folder that reserves it among recordings until the folder is
+    removed. Raises :class:`CutraceError` when there can be no folder."""
+    for free in _free_names(output):
+        try:
+            free.folder.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise unwritable(output, error) from None
+        if not free.exists:
+            return free.output, free.folder
+        # Another recording has written its file and removed its folder meanwhile.
+        free.folder.rmdir()
+    raise AssertionError("there is always a next number")
+
+
+class _Numbered(NamedTuple):
+    """An output with a number, its capture, and the folder that reserves both."""
+
+    output: Path
+    capture: Path
+    folder: Path
+
+    @property
+    def exists(self) -> bool:
+        return self.output.exists() or self.capture.exists()
+
+
+def _free_names(output: Path) -> Iterator[_Numbered]:
+    """The outputs for :func:`free_output`, without end."""
     suffix, _ = _format_of(output)
     suffix = suffix or output.suffix
     stem = output.name.removesuffix(suffix)
@@ -255,11 +298,19 @@ def free_output(output: Path) -> Path:
         stem += f"-{_NUMBER}"
     for number in itertools.count(1):
         numbered = stem.replace(_NUMBER, str(number))
-        name = output.with_name(numbered + suffix)
-        beside = output.with_name(numbered + _CAPTURE)
-        if not name.exists() and not beside.exists():
-            return name
-    raise AssertionError("there is always a next number")
+        capture = output.with_name(numbered + _CAPTURE)
+        folder = capture.with_name(f".{capture.name}.number")
+        free = _Numbered(output.with_name(numbered + suffix), capture, folder)
+        if not free.exists and not folder.exists():
+            yield free
+
+
+def _private_folder(dump: Path) -> Path:
+    """A new folder beside a file; only this user can enter it. Raises :class:`CutraceError` on failure."""
+    try:
+        return Path(tempfile.mkdtemp(prefix=f".{dump.name}.", dir=dump.parent))
+    except OSError as error:
+        raise unwritable(dump, error) from None
 
 
 def _format_of(output: Path) -> tuple[str, str]:
