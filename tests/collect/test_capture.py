@@ -246,6 +246,65 @@ def test_an_error_inside_passes_through_and_the_capture_is_kept(tmp_path):
     assert names(tmp_path / "run.bin") == ["work"]
 
 
+@pytest.mark.parametrize("how", ["record", "arm"])
+def test_a_recording_that_cannot_be_written_warns_of_an_error_inside(tmp_path, how):
+    program = (
+        f"with cutrace.{how}('run.json'):\n    nvtx.mark('here')\n    os.mkdir('run.json')\n    raise KeyError('mine')"
+    )
+    done = run(tmp_path, program)
+    assert done.returncode == 1
+    (warning,) = (line for line in done.stderr.splitlines() if line.startswith("<string>:"))
+    assert "RuntimeWarning: cannot write " in warning
+    place = warning.rstrip(".").rpartition("The recording is in ")[2]
+    assert marks(tmp_path / place) == ["here"]
+    assert done.stderr.splitlines()[-1] == "KeyError: 'mine'"
+
+
+# The recording gets a signal when its files are joined.
+LATE = """
+import signal
+from cutrace.collect.join import Destination
+finish = Destination.finish
+def late(to):
+    os.kill(os.getpid(), signal.{signal})
+    return finish(to)
+Destination.finish = late
+"""
+
+
+@pytest.mark.parametrize("how", ["record", "arm"])
+@pytest.mark.parametrize("inside", ["pass", "raise KeyboardInterrupt"])
+def test_ctrl_c_during_the_write_is_delivered_after_it(tmp_path, how, inside):
+    program = (
+        LATE.format(signal="SIGINT")
+        + f"with cutrace.{how}('run.pftrace'):\n    nvtx.mark('here')\n    {inside}\nprint('goes on')"
+    )
+    done = run(tmp_path, program)
+    assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
+    assert done.stdout == ""
+    assert marks(tmp_path / "run.pftrace") == ["here"]
+    assert [path.name for path in tmp_path.iterdir()] == ["run.pftrace"]
+
+
+def test_a_request_to_end_during_the_write_is_delivered_after_it(tmp_path):
+    program = LATE.format(signal="SIGTERM") + "cutrace.record('run.bin').start()\nnvtx.mark('here')"
+    assert run(tmp_path, program).returncode == -15
+    assert marks(tmp_path / "run.bin") == ["here"]
+    assert [path.name for path in tmp_path.iterdir()] == ["run.bin"]
+
+
+def test_a_handler_of_the_program_gets_a_signal_once_and_stays(tmp_path):
+    program = (
+        LATE.format(signal="SIGTERM")
+        + "got = []\ndef handler(number, _): got.append((number, os.path.exists('run.bin')))\n"
+        "signal.signal(signal.SIGTERM, handler)\n"
+        "with cutrace.record('run.bin'): nvtx.mark('here')\n"
+        "assert got == [(15, True)], got\n"
+        "assert signal.getsignal(signal.SIGTERM) is handler\n"
+    )
+    succeed(tmp_path, program)
+
+
 def test_a_second_recording_at_the_same_time_is_refused(tmp_path):
     program = (
         "with cutrace.record('a.bin'):\n"

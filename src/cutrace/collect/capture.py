@@ -6,6 +6,7 @@ import atexit
 import functools
 import inspect
 import os
+import signal
 import sys
 import threading
 import warnings
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ..arguments import checked
 from ..errors import CutraceError
 from . import annotate, cuda, environment
+from .command import collected
 from .join import Destination, free_output, is_numbered, output_name
 from .library import collector, collector_path
 from .options import Options, completed
@@ -52,6 +54,20 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork.
     os.register_at_fork(after_in_child=_forget_recorded_call)
 
 
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM while a recording ends, and deliver them then. Without effect outside of the main
+    thread, where Python handles no signal."""
+    taken: list[int] = []
+    try:
+        with collected((signal.SIGINT, signal.SIGTERM)) as taken:
+            yield
+    finally:
+        # SIGTERM is first, because the exception of SIGINT ends this loop.
+        for number in sorted(set(taken), reverse=True):
+            signal.raise_signal(number)
+
+
 class Recorder:
     """A recording as a context manager."""
 
@@ -73,10 +89,11 @@ class Recorder:
     ) -> None:
         try:
             self.stop()
-        except CutraceError:
+        except CutraceError as failure:
             # An exception of the block takes precedence.
             if error is None:
                 raise
+            warnings.warn(str(failure), RuntimeWarning, stacklevel=2)
 
 
 _Recorder = TypeVar("_Recorder", bound=Recorder)
@@ -139,36 +156,37 @@ class Capture(Recorder):
     def stop(self) -> None:
         """End the recording and write the capture to ``path``; an existing file is replaced in one step. Warns when
         the capture is empty. Raises :class:`CutraceError` when the recording failed or had already ended."""
-        to = self._to
-        self._to = None
-        # A forked child leaves the parent's recording alone.
-        if to is None or os.getpid() != self._pid:
-            return
-        atexit.unregister(self.stop)
-        for name in annotate.stop():
-            warnings.warn(annotate.unused(name), RuntimeWarning, stacklevel=2)
-        written = _finish(to, self._windows)
-        if written is None:
-            if self._options.records_windows:
-                reason = self._options.never_opened
+        with signals_held():
+            to = self._to
+            self._to = None
+            # A forked child leaves the parent's recording alone.
+            if to is None or os.getpid() != self._pid:
+                return
+            atexit.unregister(self.stop)
+            for name in annotate.stop():
+                warnings.warn(annotate.unused(name), RuntimeWarning, stacklevel=2)
+            written = _finish(to, self._windows)
+            if written is None:
+                if self._options.records_windows:
+                    reason = self._options.never_opened
+                    warnings.warn(
+                        f"nothing was recorded to {self.path}: {reason}",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
+                    return
+                raise CutraceError(
+                    f"nothing was recorded to {self.path}: the recording had already ended"
+                )
+            self.path = written
+            if not collector().stats().nvtx_events and not cuda.initialised():
                 warnings.warn(
-                    f"nothing was recorded to {self.path}: {reason}",
+                    f"{self.path} is empty: the program made no CUDA or NVTX call that cutrace could record. Libraries "
+                    "that called NVTX before cutrace.record() are not recorded: call cutrace.arm() before their first "
+                    "call, or use `cutrace record`",
                     RuntimeWarning,
                     stacklevel=2,
                 )
-                return
-            raise CutraceError(
-                f"nothing was recorded to {self.path}: the recording had already ended"
-            )
-        self.path = written
-        if not collector().stats().nvtx_events and not cuda.initialised():
-            warnings.warn(
-                f"{self.path} is empty: the program made no CUDA or NVTX call that cutrace could record. Libraries "
-                "that called NVTX before cutrace.record() are not recorded: call cutrace.arm() before their first "
-                "call, or use `cutrace record`",
-                RuntimeWarning,
-                stacklevel=2,
-            )
 
     def __call__(self, function: _Function) -> _Function:
         recorded: Any
@@ -298,16 +316,17 @@ class Armed(Recorder):
         Returns the path of the capture, None when nothing was recorded. If a child process still runs, the capture has
         the records that the child wrote so far. Later records are lost.
         """
-        to = self._to
-        self._to = None
-        if to is None or os.getpid() != self._pid:
-            return None
-        atexit.unregister(self.stop)
-        _set_variables(self._restore)
-        written = _finish(to, self._windows)
-        if written is not None:
-            self.path = written
-        return written
+        with signals_held():
+            to = self._to
+            self._to = None
+            if to is None or os.getpid() != self._pid:
+                return None
+            atexit.unregister(self.stop)
+            _set_variables(self._restore)
+            written = _finish(to, self._windows)
+            if written is not None:
+                self.path = written
+            return written
 
 
 @checked

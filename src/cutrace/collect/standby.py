@@ -24,7 +24,7 @@ from ..arguments import checked
 from ..errors import CutraceError
 from ..units import Time, parse_duration
 from . import environment
-from .capture import Recorder
+from .capture import Recorder, signals_held
 from .join import Destination, Recording, output_name
 from .options import Options, completed
 from .private_folder import existing_folders
@@ -187,30 +187,32 @@ class Attachment(Recorder):
         rows that were written before. Raises :class:`CutraceError` when nothing is being recorded, and when the capture
         cannot be written; the message then names the file with the rows.
         """
-        to = self._to
-        connection = self._connection
-        if to is None or connection is None:
-            raise CutraceError(
-                f"process {self.pid} is not being recorded: start a recording first"
+        with signals_held():
+            to = self._to
+            connection = self._connection
+            if to is None or connection is None:
+                raise CutraceError(
+                    f"process {self.pid} is not being recorded: start a recording first"
+                )
+            self._to = self._connection = None
+            trouble = []
+            notes: list[str] = []
+            with closing(connection):
+                if not connection.ended:
+                    try:
+                        notes = connection.ask("stop").get("notes", [])
+                    except CutraceError as error:
+                        if not connection.ended:
+                            trouble.append(str(error))
+                if connection.ended == "lost":
+                    trouble.append(_after_loss(self.pid))
+            recording = to.finish()
+            if recording.output is None:
+                trouble += notes  # No capture holds the notes.
+            return replace(
+                recording,
+                trouble="; ".join(filter(None, (*trouble, recording.trouble))),
             )
-        self._to = self._connection = None
-        trouble = []
-        notes: list[str] = []
-        with closing(connection):
-            if not connection.ended:
-                try:
-                    notes = connection.ask("stop").get("notes", [])
-                except CutraceError as error:
-                    if not connection.ended:
-                        trouble.append(str(error))
-            if connection.ended == "lost":
-                trouble.append(_after_loss(self.pid))
-        recording = to.finish()
-        if recording.output is None:
-            trouble += notes  # No capture holds the notes.
-        return replace(
-            recording, trouble="; ".join(filter(None, (*trouble, recording.trouble)))
-        )
 
 
 @checked
