@@ -145,6 +145,37 @@ def test_a_signal_that_another_thread_takes_reaches_the_command(tmp_path):
     assert (done.returncode, done.stdout) == (0, f"{128 + signal.SIGTERM}\n"), done.stderr
 
 
+IGNORES_ITS_CHILDREN = """
+import signal, sys
+from cutrace.collect import Options, record_command
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+print(record_command(sys.argv[1:], "run.bin", Options()).status)
+assert signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+"""
+
+
+def test_a_caller_that_ignores_the_end_of_its_children_gets_the_status_and_the_capture(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", IGNORES_ITS_CHILDREN, *recorded("capture(); os._exit(3)")],
+        cwd=tmp_path, capture_output=True, text=True, timeout=50,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+    assert names(tmp_path) == ["run.bin"]
+
+
+def test_a_capture_is_kept_when_the_status_of_its_command_is_lost(tmp_path, monkeypatch):
+    wait = os.waitpid
+
+    def lose(pid: int, _: int) -> None:
+        wait(pid, 0)
+        raise ChildProcessError
+
+    monkeypatch.setattr(os, "waitpid", lose)
+    with pytest.raises(ChildProcessError):
+        record(tmp_path, recorded("capture()"))
+    assert names(tmp_path) == ["run.bin"]
+
+
 def test_a_command_of_another_user_gets_no_signal_and_is_recorded(tmp_path, monkeypatch):
     """sudo, for example."""
     code = f"capture(); os.kill({os.getpid()}, signal.SIGTERM); import time; time.sleep(0.5)"

@@ -72,7 +72,11 @@ def record_command(
                 to.publish_windows,
             )
         except BaseException:
-            to.discard()
+            # The files of processes are the only copy of their data.
+            if recorded(list(to.directory.glob("*.bin"))):
+                to.finish()
+            else:
+                to.discard()
             raise
         return to.finish(status)
 
@@ -147,6 +151,7 @@ def _run(
     with (
         signals_blocked(_SIGNALS) as before,
         collected(_FORWARDED) as taken,
+        _children_waited_for(),
         _ticks(),
     ):
         try:
@@ -181,6 +186,22 @@ def _run(
             # The files are written again at the end of the recording.
             with suppress(CutraceError):
                 meanwhile()
+
+
+@contextmanager
+def _children_waited_for() -> Iterator[None]:
+    """Keep the status of an ended child until it is waited for, even if the caller ignores SIGCHLD. The kernel discards
+    the status of children while SIGCHLD is ignored. Only the main thread can change this."""
+    ignored = signal.getsignal(_OF_CHILDREN) is signal.SIG_IGN
+    if not ignored or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # The command gets the default action as well: it could end before a later change.
+    signal.signal(_OF_CHILDREN, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(_OF_CHILDREN, signal.SIG_IGN)
 
 
 @contextmanager
