@@ -188,6 +188,31 @@ def refuse(pid: int, number: int) -> None:
     raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
 
+EARLY_SIGNAL = """
+import os, signal, sys
+from importlib import import_module
+from cutrace import cli
+module = import_module(f"cutrace.collect.{sys.argv[1]}")
+function = getattr(module, sys.argv[2])
+def early(*given):
+    os.kill(os.getpid(), getattr(signal, sys.argv[3]))
+    return function(*given)
+setattr(module, sys.argv[2], early)
+cli.main(sys.argv[4:])
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("before", [("join", "start_sampling"), ("environment", "injection")])
+def test_a_signal_before_the_start_of_the_command_ends_the_recording(tmp_path, before, number):
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY_SIGNAL, *before, number, "record", "--", "touch", "ran"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=50,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.strip()) == (128 + getattr(signal, number), "")
+    assert names(tmp_path) == []
+
+
 # The command has ended when its status is decoded.
 LATE_SIGNAL = """
 import os, signal, sys

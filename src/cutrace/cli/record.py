@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..collect import Recording, annotate, environment
-from ..collect.command import HELD, collected, record_command
+from ..collect.command import recording_of
 from ..collect.join import output_name
 from ..collect.options import KINDS, Options, completed
 from ..outputs import size_of
@@ -51,8 +51,7 @@ def record(output: Path, command: tuple[str, ...], **given: Any) -> int:
     check_name(output)
     warn_of_others()
     # The status of the command is returned even if Ctrl-C was pressed twice.
-    with collected(HELD):
-        recording = record_command(command, output, chosen)
+    with recording_of(command, output, chosen) as recording:
         _report(recording, output, chosen)
     return recording.status
 

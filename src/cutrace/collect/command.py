@@ -53,11 +53,26 @@ def record_command(
     cannot be sampled. Raises it after the command when the files cannot be joined or converted; the message then names
     the files.
     """
+    with recording_of(command, output, options, variables=variables) as recording:
+        return recording
+
+
+@contextmanager
+def recording_of(
+    command: Sequence[str],
+    output: str | os.PathLike[str],
+    options: Options,
+    *,
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[Recording]:
+    """Do the same as :func:`record_command`, and yield the recording. Signals in the block are dropped, except for
+    SIGQUIT."""
     executable = find_command(command[0])
+    # Until the command starts, a signal ends the recording.
     to = Destination.at(output, options)
     # A signal that arrives after the command's end must not end the recording before its capture is complete. Programs
     # such as timeout send a signal twice, and users press Ctrl-C twice.
-    with collected(HELD):
+    with collected(HELD) as early:
         try:
             environ = {
                 **os.environ,
@@ -70,6 +85,7 @@ def record_command(
                 environ,
                 to.directory if options.keeps_newest else None,
                 to.publish_windows,
+                early,
             )
         except BaseException:
             # The files of processes are the only copy of their data.
@@ -78,7 +94,7 @@ def record_command(
             else:
                 to.discard()
             raise
-        return to.finish(status)
+        yield to.finish(status)
 
 
 def run_command(command: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -141,11 +157,13 @@ def _run(
     environ: Mapping[str, str],
     dumping: Path | None = None,
     meanwhile: Callable[[], object] = lambda: None,
+    early: Sequence[int] = (),
 ) -> int:
     """Run a command to its end and forward signals to it. Returns the status as a shell gives it.
 
     :param dumping: the folder of a recording whose processes dump on SIGUSR2.
     :param meanwhile: called several times a second. When it raises :class:`CutraceError`, the command runs on.
+    :param early: signals that were collected before. If there are any, the command does not start.
     """
     # Threads of libraries such as NumPy do not block signals, so they receive some of them.
     with (
@@ -154,6 +172,9 @@ def _run(
         _children_waited_for(),
         _ticks(),
     ):
+        too_early = [*early, *taken]
+        if too_early:
+            raise SystemExit(128 + too_early[0])
         try:
             # The command must not inherit the signals that are blocked here or ignored by Python.
             defaults = [signal.SIGPIPE, signal.SIGXFSZ]
