@@ -98,6 +98,46 @@ def test_what_runs_when_it_is_waited_for_is_recorded_as_it_runs(tmp_path, kind):
     assert marks(tmp_path / "run.bin") == ["first", "second"]
 
 
+# Prints what the generator gets. `plain` is the generator without a decorator.
+ASYNCHRONOUS = """
+import asyncio, contextlib
+async def plain(*first):
+    print('first', first)
+    try:
+        while True:
+            try: print('sent', (yield 'item'))
+            except KeyError as error: print('thrown', repr(error))
+            except ValueError: return
+            except BaseException as error:
+                print('ends with', repr(error))
+                raise
+    finally:
+        print('closed')
+        nvtx.mark('closed')
+decorated = cutrace.record('run.bin')(plain)
+async def main(make):
+    items = make(1)
+    print(await items.asend(None), await items.asend('a'), await items.athrow(KeyError('b')))
+    {end}
+for make in decorated, plain: asyncio.run(main(make))
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "last"),
+    [
+        ("await items.aclose()", "ends with GeneratorExit()\nclosed\n"),
+        ("with contextlib.suppress(StopAsyncIteration): await items.athrow(ValueError())", "closed\n"),
+        ("with contextlib.suppress(OSError): await items.athrow(OSError(1))", "ends with OSError(1)\nclosed\n"),
+    ],
+)
+def test_a_recorded_asynchronous_generator_gets_what_is_sent_and_thrown(tmp_path, end, last):
+    said = succeed(tmp_path, ASYNCHRONOUS.replace("{end}", end))
+    whole = f"first (1,)\nsent a\nthrown KeyError('b')\nitem item item\n{last}"
+    assert said == 2 * whole
+    assert marks(tmp_path / "run.bin") == ["closed"]
+
+
 def test_a_call_during_another_one_is_in_its_recording(tmp_path):
     program = "@cutrace.record('run.bin')\ndef step(n):\n    nvtx.mark(str(n))\n    if n: step(n - 1)\nstep(2)"
     succeed(tmp_path, program)

@@ -194,9 +194,20 @@ class Capture(Recorder):
 
             async def recorded(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
                 with self._call(function):
+                    # Asynchronous generators have no `yield from`.
                     async with aclosing(function(*args, **kwargs)) as items:
-                        async for item in items:
-                            yield item
+                        step = items.asend(None)
+                        while True:
+                            try:
+                                item = await step
+                            except StopAsyncIteration:
+                                return
+                            try:
+                                sent = yield item
+                            except BaseException as error:
+                                step = items.athrow(error)
+                            else:
+                                step = items.asend(sent)
         elif inspect.iscoroutinefunction(function):
 
             async def recorded(*args: Any, **kwargs: Any) -> Any:
