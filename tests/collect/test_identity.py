@@ -91,6 +91,16 @@ def test_variables_put_workers_on_standby() -> None:
         collect.variables(capture_range="x")
 
 
+@pytest.mark.parametrize("folder", [None, "captures"])
+def test_variables_refuse_what_they_cannot_do(folder: str | None) -> None:
+    with pytest.raises(cutrace.CutraceError, match="cannot start to sample metrics: give sample to `cutrace record`"):
+        collect.variables(folder, sample="metrics")
+    with pytest.raises(cutrace.CutraceError, match="name no file for dumps: give dump_when to `cutrace record`"):
+        collect.variables(folder, last="10s", dump_when="gpu idle > 100ms")
+    assert "sample=pc" in collect.variables(folder, sample="pc")["CUTRACE_OPTIONS"]
+    assert "last_ms=10000" in collect.variables(folder, last="10s")["CUTRACE_OPTIONS"]
+
+
 def test_a_redacted_recording_has_no_variables(fake_driver: FakeDriver, tmp_path: Path) -> None:
     with recorded(fake_driver, tmp_path, {"RANK": "3"}, "--redact") as trace:
         assert trace.processes[0].rank is None

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import CutraceError
 from .library import collector_path
 from .options import Options, completed
 
@@ -33,10 +34,20 @@ def variables(
     machine. Without ``directory`` the processes wait for :func:`attach`. The options are the arguments of
     :class:`cutrace.collect.Options`. cutrace must be installed at the same path for all processes.
 
-    Raises :class:`CutraceError` for an invalid option.
+    Raises :class:`CutraceError` for an invalid option, and for options that need more than the variables: samples of
+    metrics and conditions for dumps.
     """
     folder = None if directory is None else Path(directory).absolute()
-    return injection(completed(Options.of(**options)), folder)
+    chosen = completed(Options.of(**options))
+    if chosen.sampled_metrics is not None:
+        raise CutraceError(
+            "variables cannot start to sample metrics: give sample to `cutrace record` or `cutrace attach`"
+        )
+    if chosen.dump_when:
+        raise CutraceError(
+            "variables name no file for dumps: give dump_when to `cutrace record` or `cutrace attach`"
+        )
+    return injection(chosen, folder)
 
 
 def injection(
