@@ -412,6 +412,16 @@ def test_arm_records_to_the_end_of_the_program_children_included(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["record", "arm"])
+@pytest.mark.parametrize("name", ["x100%quick", "100%host"])
+def test_the_name_of_the_current_folder_has_no_placeholders(tmp_path, how, name):
+    folder = tmp_path / name
+    folder.mkdir()
+    succeed(folder, f"with cutrace.{how}('run-%p.bin'): nvtx.mark('here')")
+    (path,) = folder.iterdir()
+    assert marks(path) == ["here"]
+
+
+@pytest.mark.parametrize("how", ["record", "arm"])
 def test_a_program_may_change_the_folder(tmp_path, how):
     succeed(
         tmp_path,

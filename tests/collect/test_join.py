@@ -322,7 +322,10 @@ def test_an_output_is_named_by_the_environment(monkeypatch, given, name):
     assert cutrace.record(given).path == expected
 
 
-def test_an_attached_process_names_the_output():
+def test_an_attached_process_names_the_output(tmp_path, monkeypatch):
+    folder = tmp_path / "x100%quick"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     assert cutrace.attach(4711, "run-%p.bin").path == Path("run-4711.bin").absolute()
 
 

@@ -129,7 +129,7 @@ class Capture(Recorder):
         options = completed(self._options)
         # The program may change the folder.
         self._output = self._output.absolute()
-        to = Destination.at(self._output, options)
+        to = Destination.of(self._output, options)
         if options.records_nvtx:
             # Each library that uses NVTX reads this variable at its first NVTX call. The variable alone starts no
             # recording.
@@ -377,9 +377,8 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
         raise CutraceError(
             f"another tool has set {name} to {library}: unset it, or run without that tool"
         )
-    to = Destination.at(
-        Path(path).absolute(), chosen
-    )  # the program may change the folder
+    # The program may change the folder.
+    to = Destination.of(output_name(path).absolute(), chosen)
     variables = environment.injection(chosen, to.directory, to.dump)
     restore = {name: os.environ.get(name) for name in variables}
     try:

@@ -86,9 +86,13 @@ class Destination:
 
     @classmethod
     def at(cls, given: str | os.PathLike[str], options: Options) -> Destination:
+        """:meth:`of` for a name that a user gave (see :func:`output_name`)."""
+        return cls.of(output_name(given), options)
+
+    @classmethod
+    def of(cls, output: Path, options: Options) -> Destination:
         """Make the folder, and start to sample if the options ask for it. Raises :class:`CutraceError` when the output
-        cannot be written or counters cannot be sampled. ``given`` is a name for :func:`output_name`."""
-        output = output_name(given)
+        cannot be written or counters cannot be sampled."""
         capture, dump = _captures(output)
         check_output(dump, ())
         if is_numbered(output) and options.keeps_newest:

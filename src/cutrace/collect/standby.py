@@ -85,7 +85,7 @@ class Attachment(Recorder):
         self, pid: int, path: str | os.PathLike[str], options: Options
     ) -> None:
         self.pid = pid
-        self.path = output_name(path, pid)
+        self.path = Path(path)
         self._options = options
         self._to: Destination | None = None
         self._connection: _Connection | None = None
@@ -99,7 +99,7 @@ class Attachment(Recorder):
             )
         with ExitStack() as undo:
             connection = undo.enter_context(closing(_find(self.pid)))
-            to = Destination.at(self.path, completed(self._options))
+            to = Destination.of(self.path, completed(self._options))
             undo.callback(to.discard)
             # Without conditions, dumps have no name: the process keeps its own handler of SIGUSR2.
             dump = to.dump if self._options.dump_when else None
@@ -232,7 +232,8 @@ def attach(
     Raises :class:`CutraceError` for an invalid option, and on entry the errors of :meth:`Attachment.start`.
     """
     # The caller may change the folder.
-    return Attachment(pid, Path(path).absolute(), Options.of(**options))
+    output = output_name(path, pid).absolute()
+    return Attachment(pid, output, Options.of(**options))
 
 
 def processes() -> list[StandbyProcess]:
