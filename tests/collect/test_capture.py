@@ -374,6 +374,8 @@ def test_under_cutrace_record_a_recording_of_ones_own_is_refused(tmp_path, befor
         ("cutrace.arm('run.bin', api='some')", "launch, all, none"),
         ("os.environ['CUDA_INJECTION64_PATH'] = '/x.so'; cutrace.arm('run.bin')", "another tool"),
         ("cutrace.arm('run.bin'); cutrace.arm('run.bin')", "already"),
+        ("os.mkdir('a;b'); os.chdir('a;b'); cutrace.record('run.bin').start()", "contains a semicolon"),
+        ("os.mkdir('a;b'); os.chdir('a;b'); cutrace.arm('run.bin')", "contains a semicolon"),
     ],
 )
 def test_what_cannot_be_recorded_is_one_clear_error(tmp_path, call, hint):
@@ -381,7 +383,7 @@ def test_what_cannot_be_recorded_is_one_clear_error(tmp_path, call, hint):
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("cutrace.errors.CutraceError: ")
     assert hint in done.stderr.splitlines()[-1]
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.rglob("*") if path.name != "a;b"] == []
 
 
 def test_a_forked_child_leaves_the_recording_to_its_parent(tmp_path):

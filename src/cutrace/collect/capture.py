@@ -379,9 +379,10 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
         )
     # The program may change the folder.
     to = Destination.of(output_name(path).absolute(), chosen)
-    variables = environment.injection(chosen, to.directory, to.dump)
-    restore = {name: os.environ.get(name) for name in variables}
+    restore: dict[str, str | None] = {}
     try:
+        variables = environment.injection(chosen, to.directory, to.dump)
+        restore = {name: os.environ.get(name) for name in variables}
         _set_variables(variables)
         # The driver and NVTX load the collector only once. If they have loaded it already, start it here.
         if cuda.initialised() or cuda.loaded(str(collector_path())):
