@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -421,6 +422,18 @@ def test_the_name_of_the_current_folder_has_no_placeholders(tmp_path, how, name)
     succeed(folder, f"with cutrace.{how}('run-%p.bin'): nvtx.mark('here')")
     (path,) = folder.iterdir()
     assert marks(path) == ["here"]
+
+
+@pytest.mark.parametrize("how", ["record", "arm"])
+@pytest.mark.parametrize("output", ["run.bin", "run.pftrace", "run.json"])
+def test_a_folder_may_have_any_name(tmp_path, how, output):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    succeed(folder, f"with cutrace.{how}({output!r}): nvtx.mark('here')")
+    if output == "run.json":
+        assert (folder / output).exists()
+        output = "run.bin"
+    assert marks(folder / output) == ["here"]
 
 
 @pytest.mark.parametrize("how", ["record", "arm"])

@@ -78,7 +78,7 @@ class Collector:
 
     def start(self, options: str) -> None:
         """Start recording. Raises :class:`CutraceError` when a recording runs or the options are invalid."""
-        self._check(self._library.cutrace_start(options.encode()))
+        self._check(self._library.cutrace_start(os.fsencode(options)))
 
     def stop(self) -> None:
         """End the recording and close the file."""
