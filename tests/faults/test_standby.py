@@ -302,6 +302,27 @@ def test_a_signal_to_the_attacher_ends_the_recording_in_order(arm: Arm, number: 
     assert is_complete(program.folder / "run.bin")
 
 
+@pytest.mark.parametrize(
+    ("options", "name"), [((), "run.bin"), (("--for", "50ms", "--every", "1h"), "run-1.bin")], ids=["once", "repeated"]
+)
+def test_a_recording_outlives_its_terminal(arm: Arm, options: Sequence[str], name: str) -> None:
+    program = arm()
+    terminal, theirs = os.openpty()
+    with os.fdopen(theirs, "w") as stderr:
+        attacher = subprocess.Popen(
+            [sys.executable, "-m", "cutrace", "attach", str(program.pid), *options], cwd=program.folder, stderr=stderr
+        )
+    with os.fdopen(terminal, "rb", buffering=0) as screen:
+        assert screen.read(100).startswith(b"cutrace: recording process")
+        program.launch(20)
+        if options:
+            assert name.encode() in screen.read(100)
+            time.sleep(0.5)  # It prints the rest of its summary, and waits for the next recording.
+    attacher.send_signal(signal.SIGHUP)
+    assert attacher.wait(LIMIT) == 0
+    assert is_complete(program.folder / name)
+
+
 LATE_SIGNAL = """
 import os, signal, sys
 from cutrace import cli

@@ -16,7 +16,7 @@ from ..collect.standby import length_of, wait_for_end
 from ..errors import CutraceError
 from ..units import parse_duration
 from . import options
-from .output import say
+from .output import end_line, say
 from .record import KINDS_OF_ACTIVITY, check_name, summarize
 
 
@@ -121,7 +121,7 @@ class _Recorder:
         except (KeyboardInterrupt, SystemExit):
             if not self._files:
                 raise
-            click.echo(err=True)
+            end_line()
 
     def record(self, output: Path, begin: str) -> None:
         """Make one recording, and print its contents."""
@@ -143,7 +143,7 @@ class _Recorder:
             # The capture is written after Ctrl-C, SIGTERM and SIGHUP, too.
             signal.signal(signal.SIGUSR2, signal.SIG_IGN)
             self.ended = True
-            click.echo(err=True)
+            end_line()
         # A signal during the write, such as a second Ctrl-C, ends the loop after this file.
         with collected(HELD) as late:
             self._finish(attachment)

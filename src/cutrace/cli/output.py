@@ -32,9 +32,18 @@ _TEXT = ("chrome", "csv", "folded", "speedscope")
 def say(*sentences: str) -> None:
     """Print sentences for the user on stderr, one on each line."""
     for sentence in sentences:
-        # A full or closed stderr does not change the status of a verb.
-        with suppress(OSError):
-            click.echo(f"cutrace: {printable(as_options(sentence))}", err=True)
+        _echo(f"cutrace: {printable(as_options(sentence))}")
+
+
+def end_line() -> None:
+    """End the line on which the terminal shows ``^C``."""
+    _echo("")
+
+
+def _echo(line: str) -> None:
+    # A full or closed stderr does not change the status of a verb.
+    with suppress(OSError):
+        click.echo(line, err=True)
 
 
 def say_written(output: Path, more: str = "") -> None:
