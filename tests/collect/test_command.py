@@ -188,6 +188,51 @@ def refuse(pid: int, number: int) -> None:
     raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
 
+# The recording runs in a terminal of its own, as the leader of its session.
+IN_A_TERMINAL = """
+import os, pty, sys, time
+recorder, terminal = pty.fork()
+if recorder == 0:
+    os.execv(sys.executable, [sys.executable, "-m", "cutrace", "record", "--", *sys.argv[2:]])
+while not os.path.exists("ready"): time.sleep(0.01)
+if sys.argv[1] == "hang up":
+    os.close(terminal)
+else:
+    os.write(terminal, b"\x03")
+print(os.waitstatus_to_exitcode(os.waitpid(recorder, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("event", "before", "number"),
+    [
+        ("hang up", "", signal.SIGHUP),
+        ("Ctrl-C", "", signal.SIGINT),
+        ("Ctrl-C", "os.setpgid(0, 0); ", signal.SIGINT),
+    ],
+    ids=["hang up", "Ctrl-C", "Ctrl-C for another group"],
+)
+def test_signals_of_the_terminal_reach_the_command_once(tmp_path, event, before, number):
+    """The kernel sends SIGHUP only to the leader of a session, and SIGINT only to the group in the foreground. Commands
+    such as timeout leave this group."""
+    code = (
+        f"{before}import signal, time\n"
+        "taken = []\n"
+        f"signal.signal({number:d}, lambda *_: taken.append(0))\n"
+        "capture(); open('ready', 'w').close()\n"
+        "end = time.monotonic() + 40\n"
+        "while not taken and time.monotonic() < end: time.sleep(0.01)\n"
+        "time.sleep(0.5)\n"  # for a second signal
+        "os._exit(len(taken))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_TERMINAL, event, *recorded(code)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=50,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert (tmp_path / "run.bin").exists()
+
+
 EARLY_SIGNAL = """
 import os, signal, sys
 from importlib import import_module

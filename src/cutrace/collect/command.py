@@ -199,8 +199,7 @@ def _run(
                     return code
                 return 128 - code
             received = signal.sigwaitinfo(_SIGNALS)
-            # The terminal sends its signals (Ctrl-C) to the command as well.
-            if received.si_code != _SI_KERNEL:
+            if not _was_sent_to_both(received, pid):
                 taken.append(received.si_signo)
             while taken:
                 _pass_on(taken.pop(0), pid, dumping)
@@ -243,6 +242,14 @@ def _ticks() -> Iterator[None]:
     finally:
         over.set()
         clock.join()
+
+
+def _was_sent_to_both(received: signal.struct_siginfo, pid: int) -> bool:
+    """Whether the command got a signal as well. The terminal sends the signals of keys (Ctrl-C) to the group in the
+    foreground, which a command such as timeout leaves, and SIGHUP to the leader of the session."""
+    if received.si_code != _SI_KERNEL or received.si_signo == signal.SIGHUP:
+        return False
+    return os.getpgid(pid) == os.getpgrp()
 
 
 def _pass_on(number: int, pid: int, dumping: Path | None) -> None:
