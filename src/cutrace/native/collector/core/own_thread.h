@@ -14,17 +14,32 @@ namespace cutrace {
 // The API calls of the collector's threads are not the program's.
 inline thread_local constinit bool is_own_thread = false;
 
-// Makes the calling thread of the collector an ordinary one. It has inherited the scheduling of the program's thread that has
-// started it, which may be a real-time thread, or have few CPUs that it keeps busy. The CPUs become those of the main thread.
-inline void schedule_as_ordinary_thread() {
+// Sets `more` to the CPUs of `all` that are not in `some`.
+inline void subtract(const cpu_set_t& all, const cpu_set_t& some, cpu_set_t& more) {
+  cpu_set_t common;
+  CPU_AND(&common, &all, &some);
+  CPU_XOR(&more, &all, &common);
+}
+
+// Makes a thread of the collector an ordinary one. It has inherited the policy and the CPUs of the calling thread, which has started
+// it. The caller may keep its CPUs busy, so the collector's thread also gets those of the main thread. A real-time thread leaves
+// nothing of its CPUs, so the collector's thread gets only others. If the main thread has no others, these may be all that the
+// process may use. The collector's thread cannot do this itself, because it may get no CPU.
+inline void schedule_as_ordinary_thread(pthread_t thread) {
   const int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
+  const bool real_time = policy == SCHED_FIFO || policy == SCHED_RR;
   const sched_param no_priority{};
-  if (policy == SCHED_FIFO || policy == SCHED_RR) sched_setscheduler(0, SCHED_OTHER, &no_priority);
-  cpu_set_t own, of_main, common;
-  if (sched_getaffinity(0, sizeof own, &own) != 0 || sched_getaffinity(getpid(), sizeof of_main, &of_main) != 0) return;
-  CPU_AND(&common, &own, &of_main);
-  const bool wider = CPU_EQUAL(&common, &own) && !CPU_EQUAL(&own, &of_main);
-  if (wider) sched_setaffinity(0, sizeof of_main, &of_main);
+  if (real_time) pthread_setschedparam(thread, SCHED_OTHER, &no_priority);
+  cpu_set_t own, wanted, others;
+  if (sched_getaffinity(0, sizeof own, &own) != 0 || sched_getaffinity(getpid(), sizeof wanted, &wanted) != 0) return;
+  subtract(wanted, own, others);
+  if (real_time && CPU_COUNT(&others) == 0) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) CPU_SET(cpu, &wanted);  // the kernel leaves out CPUs that the process may not use
+    subtract(wanted, own, others);
+  }
+  if (CPU_COUNT(&others) == 0) return;
+  CPU_OR(&wanted, &own, &others);
+  pthread_setaffinity_np(thread, sizeof wanted, real_time ? &others : &wanted);
 }
 
 // Calls a function when a thread ends. Uses a pthread key, because its destructor runs after C++ destructors and costs nothing in

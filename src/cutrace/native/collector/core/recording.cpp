@@ -56,6 +56,7 @@ bool Recording::start_threads(std::string& error) {
   const auto begin = [this](std::thread& thread, void (Recording::*run)(), const char* name) {
     thread = std::thread(run, shared_from_this());
     pthread_setname_np(thread.native_handle(), name);
+    schedule_as_ordinary_thread(thread.native_handle());
   };
   try {
     begin(flusher_thread_, &Recording::run_flusher, "cutrace-flusher");
@@ -287,7 +288,6 @@ const char* Recording::forget(std::shared_ptr<Recording> recording) {
 
 void Recording::run_flusher() {
   is_own_thread = true;
-  schedule_as_ordinary_thread();
   flusher_id_.store(thread_id());
   flusher_id_.notify_one();
   try {
@@ -378,7 +378,6 @@ void Recording::detach(bool in_order) {
 
 void Recording::run_writer() {
   is_own_thread = true;
-  schedule_as_ordinary_thread();
   try {
     write_loop();
   } catch (const std::exception&) {

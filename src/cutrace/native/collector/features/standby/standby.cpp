@@ -144,6 +144,7 @@ bool Standby::begin(std::string& error) {
   try {
     std::thread thread(&Standby::run, this);
     ::pthread_setname_np(thread.native_handle(), "cutrace-standby");
+    schedule_as_ordinary_thread(thread.native_handle());
     thread.detach();
     return true;
   } catch (const std::exception&) {
@@ -192,7 +193,6 @@ void Standby::leave() {
 }
 
 void Standby::run() {
-  schedule_as_ordinary_thread();
   while (!leaving_.load()) {
     try {
       serve();
