@@ -275,6 +275,15 @@ def test_a_conversion_that_fails_leaves_the_capture(tmp_path, output):
     assert marks(tmp_path / place) == ["here"]
 
 
+@pytest.mark.parametrize("output", ["run.bin", "run.pftrace", "run.pftrace.gz", "run.sqlite", "run.parquet"])
+@pytest.mark.parametrize("start", ["record({!r}).start()", "arm({!r})"])
+def test_what_ends_with_the_program_is_converted_too(tmp_path, output, start):
+    succeed(tmp_path, f"cutrace.{start.format(output)}\nnvtx.mark('here')")
+    carrier = output if output.startswith("run.pftrace") else "run.bin"
+    assert marks(tmp_path / carrier) == ["here"]
+    assert {path.name for path in tmp_path.iterdir()} == {carrier, output}
+
+
 def test_armed_programs_are_converted_too(tmp_path):
     succeed(tmp_path, "cutrace.arm('run.json')\nnvtx.mark('here')")
     assert "here" in (tmp_path / "run.json").read_text()

@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -151,7 +152,7 @@ class Capture(Recorder):
         self.path = to.output
         self._windows = _WindowWriter.of(to, options)
         self._pid = os.getpid()
-        _call_at_end(self.stop)
+        _call_at_end(self.stop, to)
 
     def stop(self) -> None:
         """End the recording and write the capture to ``path``; an existing file is replaced in one step. Warns when
@@ -319,7 +320,7 @@ class Armed(Recorder):
         self._windows = _WindowWriter.of(to, options)
         self._restore = restore
         self._pid = os.getpid()
-        _call_at_end(self.stop)
+        _call_at_end(self.stop, to)
 
     def stop(self) -> Path | None:
         """End the recording and join the files of all processes. Runs at the end of the program if not called before.
@@ -395,9 +396,12 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
     return Armed(to, chosen, restore)
 
 
-def _call_at_end(stop: Callable[[], object]) -> None:
+def _call_at_end(stop: Callable[[], object], to: Destination) -> None:
     """Call ``stop`` at the end of the program. It may be called twice."""
     atexit.register(stop)
+    if to.output != to.dump:
+        # Conversions and pandas import this module, which cannot be loaded when the program ends.
+        import_module("concurrent.futures.thread")
     multiprocessing = sys.modules.get("multiprocessing")
     if multiprocessing is not None and multiprocessing.parent_process() is not None:
         from multiprocessing.util import Finalize

@@ -6,6 +6,7 @@ The bytes of the file do not depend on the number of threads.
 from __future__ import annotations
 
 import gzip
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -83,10 +84,13 @@ class PacketFile:
         workers: int | None = None,
     ) -> None:
         self._wrap = wrap
-        if workers is None:
+        if workers is not None:
+            self._workers = workers
+        elif threading.main_thread().is_alive():
             self._workers = min(available_cores(), _MOST_WORKERS)
         else:
-            self._workers = workers
+            # The program ends: executors start no threads any more.
+            self._workers = 1
         self._group = np.empty(GROUP_SIZE, np.uint8)
         self._used = 0
         self._spare: SimpleQueue[np.ndarray] = SimpleQueue()
