@@ -39,6 +39,8 @@ _KNOWN: tuple[tuple[bytes, str], ...] = (
     (b"BZh", "is compressed with bzip2: unpack it first"),
     (b"\xfd7zXZ\x00", "is compressed with xz: unpack it first"),
     (b"\x04\x22\x4d\x18", "is compressed with LZ4: unpack it first"),
+    # This mark starts with that of UTF-16.
+    (b"\xff\xfe\x00\x00", "is text in UTF-32: convert it to UTF-8"),
     (b"\xff\xfe", "is text in UTF-16: convert it to UTF-8"),
     (b"\xfe\xff", "is text in UTF-16: convert it to UTF-8"),
     (b"<", "is an HTML page: export the trace as JSON"),
