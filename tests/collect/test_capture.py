@@ -355,6 +355,20 @@ def test_a_handler_of_the_program_gets_a_signal_once_and_stays(tmp_path):
     succeed(tmp_path, program)
 
 
+def test_a_recording_ends_in_a_sub_interpreter(tmp_path):
+    program = """
+try: import _interpreters as interpreters
+except ImportError: import _xxsubinterpreters as interpreters
+inner = "import cutrace\\nwith cutrace.record('run.bin'): cutrace.mark('here')"
+failure = interpreters.run_string(interpreters.create(), inner)
+assert failure is None, failure
+"""
+    done = run(tmp_path, program)
+    assert done.returncode == 0, done.stderr
+    assert marks(tmp_path / "run.bin") == ["here"]
+    assert [path.name for path in tmp_path.iterdir()] == ["run.bin"]
+
+
 def test_a_second_recording_at_the_same_time_is_refused(tmp_path):
     program = (
         "with cutrace.record('a.bin'):\n"

@@ -11,7 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -61,7 +61,11 @@ def signals_held() -> Iterator[None]:
     thread, where Python handles no signal."""
     taken: list[int] = []
     try:
-        with collected((signal.SIGINT, signal.SIGTERM)) as taken:
+        with ExitStack() as holding:
+            # A sub-interpreter handles no signals either.
+            with suppress(ValueError):
+                held = collected((signal.SIGINT, signal.SIGTERM))
+                taken = holding.enter_context(held)
             yield
     finally:
         # SIGTERM is first, because the exception of SIGINT ends this loop.
