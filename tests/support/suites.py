@@ -121,6 +121,8 @@ class Suite:
             name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CUTRACE_"))
         }
         environment.pop("CI", None)
+        # Under tox, all suites would share the cache of the tox environment.
+        environment.pop("TOX_ENV_DIR", None)
         if gpu:
             environment = self.driver.environment(environment)
         environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1", **variables}
