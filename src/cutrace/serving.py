@@ -80,6 +80,7 @@ class Server:
         except OSError as error:
             os.close(self._file)
             raise _taken(port, error) from None
+        self._socket.settimeout(0.1)
         self.port: int = self._socket.getsockname()[1]
 
     @property
@@ -95,7 +96,6 @@ class Server:
         """Answer requests. Returns True when the whole file was fetched. Returns False after ``timeout`` seconds
         without an open connection, or when the server is closed."""
         deadline = time.monotonic() + timeout
-        self._socket.settimeout(0.1)
         busy: list[threading.Thread] = []
         while not self._fetched.is_set():
             busy = [thread for thread in busy if thread.is_alive()]

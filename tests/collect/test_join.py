@@ -243,7 +243,7 @@ def test_a_free_output_is_before_the_ending_and_has_a_free_capture(tmp_path, out
 
 def recording(folder: Path, output: str, pid: int, **options: str) -> Destination:
     """A recording of one process that has ended."""
-    to = Destination.at(folder / output, Options.of(**options))
+    to = Destination.of(folder / output, Options.of(**options))
     part(to.directory, pid, pid)
     return to
 

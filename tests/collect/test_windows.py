@@ -338,7 +338,7 @@ def test_a_window_whose_trace_cannot_be_written_is_tried_again(
     record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(SERVED + "serve(2)", "--capture-range", "profiler", "-o", "run-%i.bin")
-    to = Destination.at(tmp_path / "trace-%i.pftrace", Options(capture_range="profiler"))
+    to = Destination.of(tmp_path / "trace-%i.pftrace", Options(capture_range="profiler"))
     (tmp_path / "run-1.bin").rename(to.directory / "1-1-w1.bin")
     with monkeypatch.context() as patched:
         patched.setattr("cutrace.conversion.convert", refuse)

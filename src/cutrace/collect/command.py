@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import CutraceError
 from . import environment
-from .join import Destination, Recording, recorded
+from .join import Destination, Recording, output_name, recorded
 from .options import Options
 
 # Signals that a terminal or another program may send to a recording.
@@ -69,7 +69,7 @@ def recording_of(
     SIGQUIT."""
     executable = find_command(command[0])
     # Until the command starts, a signal ends the recording.
-    to = Destination.at(output, options)
+    to = Destination.of(output_name(output), options)
     # A signal that arrives after the command's end must not end the recording before its capture is complete. Programs
     # such as timeout send a signal twice, and users press Ctrl-C twice.
     with collected(HELD) as early:

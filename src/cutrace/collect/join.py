@@ -85,11 +85,6 @@ class Destination:
     published: dict[Path, Recording] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, given: str | os.PathLike[str], options: Options) -> Destination:
-        """:meth:`of` for a name that a user gave (see :func:`output_name`)."""
-        return cls.of(output_name(given), options)
-
-    @classmethod
     def of(cls, output: Path, options: Options) -> Destination:
         """Make the folder, and start to sample if the options ask for it. Raises :class:`CutraceError` when the output
         cannot be written or counters cannot be sampled."""
