@@ -17,7 +17,7 @@
 
 namespace cutrace::process {
 
-// The texts that the C API returns to a thread. Plain arrays, because exit handlers run after the thread's C++ objects are gone.
+// The strings that the C API returns to a thread. Plain arrays, because exit handlers run after the thread's C++ objects are gone.
 struct ThreadTexts {
   char error[1024] = "";
   char notes[4096] = "";
