@@ -3,6 +3,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -17,6 +18,12 @@ namespace cutrace {
 namespace {
 
 std::string_view view(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data), bytes.size}; }
+
+nb::list bytes_of(const std::vector<std::string>& strings) {
+  nb::list out;
+  for (const std::string& one : strings) out.append(to_bytes(one));
+  return out;
+}
 
 constexpr const char* kLeft[] = {"packets", "track events", "GPU events", "computed", "ends", "first values",
                                  "legacy events"};
@@ -64,19 +71,11 @@ void bind_perfetto(nb::module_& m) {
       .def_prop_ro("added", &PerfettoReader::added, "The number of added events.")
       .def_prop_ro("of_cutrace", &PerfettoReader::of_cutrace, "Whether cutrace wrote the trace.")
       .def_prop_ro("carried",
-                   [](const PerfettoReader& self) {
-                     nb::list out;
-                     for (const std::string& text : self.carried()) out.append(to_bytes(text));
-                     return out;
-                   },
+                   [](const PerfettoReader& self) { return bytes_of(self.carried()); },
                    "What cutrace wrote about the losses of the capture, as JSON: one for each trace in the file.")
       .def_prop_ro("of_torch", &PerfettoReader::of_torch, "Whether GPU work has the arguments that torch.profiler writes.")
       .def_prop_ro("devices",
-                   [](const PerfettoReader& self) {
-                     nb::list out;
-                     for (const std::string& name : self.devices()) out.append(to_bytes(name));
-                     return out;
-                   },
+                   [](const PerfettoReader& self) { return bytes_of(self.devices()); },
                    "The names of the GPUs.")
       .def_prop_ro("gpu_processes", &PerfettoReader::gpu_processes, "The processes of GPU work.")
       .def_prop_ro("host", &PerfettoReader::host, "The process of the first event.")

@@ -127,16 +127,16 @@ int cutrace_stats(struct cutrace_stats* stats, size_t size) {
 }
 
 const char* cutrace_notes(void) {
-  process::ThreadTexts* const texts = process::texts_of_thread();
-  if (texts == nullptr) return "";
-  texts->notes[0] = '\0';
-  guarded([texts] {
+  process::ThreadStrings* const strings = process::strings_of_thread();
+  if (strings == nullptr) return "";
+  strings->notes[0] = '\0';
+  guarded([strings] {
     std::string joined;
     for (const std::string& note : process::notes()) joined += (joined.empty() ? "" : "\n") + note;
-    texts->notes[joined.copy(texts->notes, sizeof texts->notes - 1)] = '\0';
+    strings->notes[joined.copy(strings->notes, sizeof strings->notes - 1)] = '\0';
     return 0;
   });
-  return texts->notes;
+  return strings->notes;
 }
 
 const char* cutrace_last_error(void) { return process::last_error(); }

@@ -42,7 +42,7 @@ struct ProcessState {
 // loaded: if another thread were inside the constructor of a function-local static at fork, the child would wait forever.
 ProcessState& state = *new ProcessState;
 
-const PerThread<ThreadTexts> texts;
+const PerThread<ThreadStrings> thread_strings;
 
 // The exclusive right to start or stop the recording, until the end of a scope.
 class StartStopGuard {
@@ -145,18 +145,18 @@ void after_fork_in_child() {
 
 }  // namespace
 
-ThreadTexts* texts_of_thread() { return texts.get(); }
+ThreadStrings* strings_of_thread() { return thread_strings.get(); }
 const char* last_error() {
-  const ThreadTexts* const own = texts.get_if_used();
+  const ThreadStrings* const own = thread_strings.get_if_used();
   return own != nullptr ? own->error : "";
 }
 int fail(std::string_view message) {
-  ThreadTexts* const own = texts.get();
+  ThreadStrings* const own = thread_strings.get();
   if (own != nullptr) own->error[message.copy(own->error, sizeof own->error - 1)] = '\0';
   return 1;
 }
 int succeed() {
-  if (ThreadTexts* const own = texts.get_if_used()) own->error[0] = '\0';
+  if (ThreadStrings* const own = thread_strings.get_if_used()) own->error[0] = '\0';
   return 0;
 }
 int none_running() { return fail("no recording is running in this process; start one first"); }

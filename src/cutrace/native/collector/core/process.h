@@ -18,12 +18,12 @@
 namespace cutrace::process {
 
 // The strings that the C API returns to a thread. Plain arrays, because exit handlers run after the thread's C++ objects are gone.
-struct ThreadTexts {
+struct ThreadStrings {
   char error[1024] = "";
   char notes[4096] = "";
 };
 // Null when there is no memory for them.
-ThreadTexts* texts_of_thread();
+ThreadStrings* strings_of_thread();
 
 // The calling thread's last failure, "" for none. Functions that return a status (0: success) set it.
 const char* last_error();
