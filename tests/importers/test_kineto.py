@@ -374,6 +374,30 @@ class TestRecords:
         )
         assert [trace.processes[p].pid for p in trace.kernels["process"]] == [10]
 
+    @pytest.mark.parametrize(
+        ("other", "without"),
+        [
+            ({"tid": 12}, [5]),
+            ({"ts": 2e9 + 10}, [5]),
+            ({"pid": 20}, [5]),
+            # The work of all processes is of the first process.
+            ({"pid": 20, "args": {"correlation": 6}}, [6]),
+        ],
+    )
+    def test_work_has_no_launch_if_ranks_share_ids(
+        self, load: Callable[..., Trace], other: dict[str, Any], without: list[int]
+    ) -> None:
+        call = changed(CALL, args={"correlation": 7})
+        # Files with whole microseconds may end a call before the calls inside.
+        inner = changed(call, cat="cuda_driver", name="cuLaunchKernel", ts=2e9 + 3, dur=0)
+        work = [changed(KERNEL, args={"correlation": id_}) for id_ in (5, 6, 7)]
+        trace = load(CALL, changed(CALL, **other), call, inner, *work)
+        kept = [0 if id_ in without else id_ for id_ in (5, 6, 7)]
+        assert trace.kernels["correlation"].tolist() == kept
+        assert sorted(trace.api_calls["correlation"])[-2:] == [7, 7]
+        (note,) = trace.quality.sentences()
+        assert note.startswith("1 piece of GPU work of process 10 without a launch: ")
+
     def test_waits(self, load: Callable[..., Trace]) -> None:
         wait = {"ph": "X", "cat": "cuda_sync", "pid": 0, "tid": 7, "ts": 2e9, "dur": 1}
         common = {"stream": 7, "correlation": 9, "device": 0, "context": 1}

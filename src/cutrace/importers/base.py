@@ -12,7 +12,7 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,8 +22,12 @@ import numpy as np
 import zstandard
 
 from ..errors import BadCapture, cannot_read
-from ..outputs import concatenate
+from ..outputs import concatenate, replacing
 from ..runbin import LOSS_REASONS, TABLES, Writer
+from ..runbin.copying import Changes, copy
+from ..runbin.layout import TableLayout
+from ..runbin.reader import Reader
+from ..units import count_of
 
 #: The number of bytes (unpacked) at the start of a file that identify its format.
 HEAD = 1 << 16
@@ -37,6 +41,16 @@ WITHOUT_CAPTURE = (
 )
 #: The reason for events that a damaged file hides.
 DAMAGED_FILE = "the file is damaged"
+
+#: The tables of GPU work that API calls launch.
+_WORK = ("kernels", "memcpys", "memsets", "graph_launches")
+#: Some files have times in whole microseconds. There a driver call can seem to start this long (ns) after the runtime
+#: call around it has ended.
+_ROUNDED = np.uint64(2_000)
+#: The fields of calls that say which calls are inside each other.
+_OF_CALLS = ("start", "end", "correlation", "thread")
+#: The end of a call without a known end.
+_NEVER = np.uint64((1 << 63) - 1)
 
 _PACKED: dict[bytes, Literal["gzip", "zstd"]] = {
     b"\x1f\x8b": "gzip",
@@ -136,6 +150,7 @@ class Import:
         self._source = source
         self._importer = importer
         self._writers: dict[Hashable, Writer] = {}
+        self._foreign_ids: dict[Hashable, list[np.ndarray]] = {}
         # By kind of events, in the notation of cutrace.trace.imported.
         self._accounts: dict[str, dict[str, Any]] = {}
         self._notes: list[str] = []
@@ -155,6 +170,11 @@ class Import:
                 path, name=name, boot_id=boot_id or self._boot_id, **info
             )
         return self._writers[key]
+
+    def foreign_ids(self, key: Hashable, correlations: np.ndarray) -> None:
+        """Note correlation ids of calls of other processes, whose work may be among the work of the process with this
+        ``key``."""
+        self._foreign_ids.setdefault(key, []).append(correlations)
 
     def kept(self, what: str, count: int, duration_ns: int = 0) -> None:
         """Count events of the kind ``what`` that became rows; ``duration_ns`` is the sum of their durations."""
@@ -232,8 +252,9 @@ class Import:
         )
         first.losses(self._carried)
         paths = [writer.path for writer in self._writers.values()]
-        for writer in self._writers.values():
+        for key, writer in self._writers.items():
             writer.close()
+            _remove_shared_ids(writer.path, self._foreign_ids.get(key, []))
         if len(paths) > 1:
             # The file is not in append mode: the kernel refuses copy_file_range() to such files.
             with paths[0].open("r+b") as whole:
@@ -246,6 +267,82 @@ class Import:
     def discard(self) -> None:
         for writer in self._writers.values():
             writer.discard()
+
+
+class _WithoutIds(Changes):
+    """Removes correlation ids from GPU work, and adds a note with the amount of this work."""
+
+    def __init__(self, reader: Reader, ids: np.ndarray) -> None:
+        self._reader = reader
+        self._ids = ids
+        self._work = 0
+
+    def rows(self, process: int, table: TableLayout, rows: np.ndarray) -> np.ndarray:
+        if table.name in _WORK:
+            mask = np.isin(rows["correlation"], self._ids)
+            self._work += int(np.count_nonzero(mask))
+            rows = rows.copy()
+            rows["correlation"][mask] = 0
+        return rows
+
+    def description(self, process: int, info: dict[str, Any]) -> dict[str, Any]:
+        if "ended" not in info or not self._work:
+            return info
+        _, pid = self._reader.recordings[process]
+        notes = self._reader.processes[process].get("notes", [])
+        note = (
+            f"{count_of(self._work, 'piece')} of GPU work of process {pid} without a launch: the file joins ranks or "
+            "recordings whose correlation ids repeat. Name the file of each of them instead."
+        )
+        return info | {"notes": [*notes, note]}
+
+
+def _remove_shared_ids(path: Path, foreign: list[np.ndarray]) -> None:
+    """Remove the correlation ids that do not name one call from the GPU work of a process, so that no reader finds a
+    wrong launch. ``foreign`` are ids of calls of other processes."""
+    with Reader(path) as reader:
+        ids = [*foreign, _shared_ids(reader)]
+        shared = np.unique(np.concatenate(ids))
+        shared = shared[shared != 0]
+        if len(shared):
+            every = range(len(reader.offsets))
+            with replacing(path) as changed, changed.open("wb") as file:
+                copy(reader, every, _WithoutIds(reader, shared), file)
+
+
+def _shared_ids(reader: Reader) -> np.ndarray:
+    """The correlation ids of calls that are not inside each other. A driver call inside a runtime call has the same id
+    and the same thread."""
+    ids = [rows["correlation"] for rows in _calls(reader)]
+    none = np.zeros(0, np.uint32)
+    ascending = np.concatenate([none, *ids])
+    ascending.sort()
+    later = ascending[1:]
+    repeated: np.ndarray = later[later == ascending[:-1]]
+    if not len(repeated):
+        return repeated
+    parts = []
+    for rows in _calls(reader):
+        found = np.isin(rows["correlation"], repeated)
+        parts.append([rows[name][found] for name in _OF_CALLS])
+    start, end, id_, thread = map(np.concatenate, zip(*parts, strict=True))
+    end[end == 0] = _NEVER
+    order = np.lexsort((~end, start, id_))
+    start = start[order]
+    end = end[order]
+    id_ = id_[order]
+    thread = thread[order]
+    # The first call of an id is the outermost.
+    first = np.searchsorted(id_, id_)
+    inside = start <= end[first] + _ROUNDED
+    inside &= thread == thread[first]
+    shared: np.ndarray = id_[~inside]
+    return shared
+
+
+def _calls(reader: Reader) -> Iterator[np.ndarray]:
+    for index in reader.indices(TABLES["api_calls"].number):
+        yield reader.read(index)
 
 
 def value_of(text: bytes | str | None) -> Any:

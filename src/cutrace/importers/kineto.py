@@ -511,6 +511,10 @@ class Kineto(Generic):
         self._timeline.add("api_calls", process[fits], **fitting)
         self._write_externals(events.select(fits), process[fits])
         self._timeline.leave_arguments(events.select(fits))
+        if not self._gpus:
+            # The work of these calls is among the work of the profiled process.
+            elsewhere = fits & (process != self._home)
+            self._timeline.foreign_ids(self._home, correlation[elsewhere])
         return outcome
 
     def _write_externals(self, events: Events, process: np.ndarray) -> None:

@@ -186,6 +186,10 @@ class ImportTimeline:
     def writer(self, process: int) -> Writer:
         return self._processes[process].writer
 
+    def foreign_ids(self, process: int, correlations: np.ndarray) -> None:
+        """:meth:`.Import.foreign_ids` of a process."""
+        self.out.foreign_ids(("timeline", process), correlations)
+
     @property
     def process_count(self) -> int:
         return len(self._processes)
