@@ -150,6 +150,9 @@ class Captures:
         """Put back the modules of cutrace and NumPy that a test removed or replaced. NumPy imports some when it uses
         them."""
         self.load()
+        if self._modules.items() <= sys.modules.items():
+            yield
+            return
         replaced = {}
         for name, module in self._modules.items():
             if sys.modules.get(name) is not module:

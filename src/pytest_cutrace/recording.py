@@ -207,10 +207,9 @@ class SessionRecording:
         self._number += 1
         captures: list[CaptureFile] = []
         path = self.parts / f"{self._number:06}.bin"
-        if self._recording() and self._own_file():
-            collector().synchronize()
-            if collector().cut(path):
-                captures.append(CaptureFile(path, own=True))
+        records = self._recording() and self._own_file()
+        if records and collector().cut(path):
+            captures.append(CaptureFile(path, own=True))
         captures += self._others(patient)
         return tuple(captures)
 

@@ -39,7 +39,6 @@ struct Program {
   std::string place(int number) const { return folder.path + "/cut" + std::to_string(number); }
   // Cuts the recording and reads the capture.
   CaptureReader cut(int number) {
-    CHECK_EQUAL(collector.synchronize(), 0);
     if (const int status = collector.cut(place(number).c_str())) {
       check::failed(__FILE__, __LINE__, std::to_string(status) + " " + collector.last_error());
     }
@@ -127,10 +126,9 @@ TEST(without_anything_new_there_is_no_file) {
   const std::string path = program.place(0);
   for (int i = 0; i < 3; ++i) CHECK_EQUAL(program.collector.cut(path.c_str()), 1);
   launch("k");
-  CHECK_EQUAL(program.collector.synchronize(), 0);
   CHECK_EQUAL(program.collector.cut(path.c_str()), 0);
   CHECK_EQUAL(program.collector.mark("a mark is no work"), 0);
-  CHECK_EQUAL(program.collector.synchronize(), 0);  // the wait of the collector does not count either
+  CHECK_EQUAL(program.collector.synchronize(), 0);  // the waits of the collector do not count either
   CHECK_EQUAL(program.collector.cut(program.place(1).c_str()), 1);
   CHECK(!std::filesystem::exists(program.place(1)));
   CHECK_EQUAL(program.collector.statistics().cupti_active, 1u);
@@ -417,7 +415,6 @@ TEST(a_cut_that_fails_loses_nothing) {
   Program program;
   program.begin();
   launch("k");
-  CHECK_EQUAL(program.collector.synchronize(), 0);
   CHECK(program.collector.cut("/nowhere/at/all") < 0);
   const std::string error = program.collector.last_error();
   CHECK(error.find("/nowhere/at/all") != std::string::npos && error.find("choose") != std::string::npos);
@@ -436,7 +433,6 @@ TEST(what_is_no_file_cannot_be_cut) {
   CHECK_EQUAL(fake_gpu_init(), 0);
   CHECK_EQUAL(collector.start(("output=/dev/null;cupti=" + std::string(fake_path())).c_str()), 0);
   launch("k");
-  CHECK_EQUAL(collector.synchronize(), 0);
   CHECK(collector.cut("/dev/shm/cutrace-test") < 0);
   CHECK(std::string(collector.last_error()).find("not a regular file") != std::string::npos);
   CHECK(std::filesystem::exists("/dev/null"));
@@ -495,7 +491,6 @@ TEST_OF_THREADS(cuts_while_threads_launch_lose_and_double_nothing) {
   }
   for (auto& thread : threads) thread.join();
   waiter.join();
-  CHECK_EQUAL(program.collector.synchronize(), 0);
   if (program.collector.cut(program.place(cuts).c_str()) == 0) take(program.place(cuts));
   CHECK_EQUAL(seen.size(), launched.load());
   CHECK_EQUAL(ranges, launched.load());
@@ -519,7 +514,6 @@ TEST_OF_THREADS(threads_may_cut_at_the_same_time) {
       }
     });
   for (auto& thread : threads) thread.join();
-  CHECK_EQUAL(program.collector.synchronize(), 0);
   const std::string path = program.place(number);
   if (program.collector.cut(path.c_str()) == 0) kernels += CaptureReader(path).rows<rows::Kernels>().size();
   CHECK_EQUAL(kernels.load(), std::size_t{80});

@@ -94,12 +94,12 @@ class Collector:
         self._check(self._library.cutrace_synchronize())
 
     def cut(self, path: str | os.PathLike[str]) -> bool:
-        """Write the rows since the last cut to ``path``, as a complete capture, and go on recording.
+        """Wait for the GPU as :meth:`synchronize` does, write the rows since the last cut to ``path``, as a complete
+        capture, and go on recording.
 
         Returns False, and writes no file, when there are no rows except marks. The marks go to the next file. ``path``
-        must be on the file system of the recording. Unfinished GPU work goes to a later file: call :meth:`synchronize`
-        before. Raises :class:`CutraceError` when no recording runs or the file cannot be written; the recording goes
-        on.
+        must be on the file system of the recording. Raises :class:`CutraceError` when no recording runs, the GPU takes
+        too long, or the file cannot be written; the recording goes on.
         """
         return self._wrote(self._library.cutrace_cut(os.fsencode(path)))
 

@@ -38,9 +38,10 @@ CUTRACE_EXPORT int cutrace_flush(void);
 /* Waits until the GPU has finished the work of the devices' primary contexts and of the caller's current context. The
  * capture does not show this wait. Returns at once while no GPU activity is recorded. */
 CUTRACE_EXPORT int cutrace_synchronize(void);
-/* Completes the file with all complete records, moves it to `path` (on the same file system) and continues in a new file. 0:
- * `path` is a complete capture. 1: the program did nothing since the last cut, apart from cutrace_mark(). Then no file is
- * written, and the recording continues in the old file. Negative: the cut failed, and the recording continues. */
+/* Waits like cutrace_synchronize(), completes the file with all complete records, moves it to `path` (on the same file system)
+ * and continues in a new file. 0: `path` is a complete capture. 1: the program did nothing since the last cut, apart from
+ * cutrace_mark(). Then no file is written, and the recording continues in the old file. Negative: the cut failed, and the
+ * recording continues. */
 CUTRACE_EXPORT int cutrace_cut(const char* path);
 /* Writes the rows of a recording that keeps only its newest rows (last_ms, rotate) to `path`, as a capture; replaces the
  * file. 0: done. 1: nothing is recorded yet. Negative: the dump failed. The recording continues in any case. */

@@ -215,10 +215,15 @@ Outcome Recording::flush(std::string& error) {
   return carry_out([](std::string&) { return Outcome::done; }, "flushed", error);
 }
 
+std::function<void()> Recording::wait_for_gpu() {
+  if (!source_.active()) return nullptr;
+  return [context = current_context()] { CuptiSource::synchronize(context); };
+}
+
 Outcome Recording::synchronize(std::string& error) {
-  if (!source_.active()) return Outcome::done;
-  const auto wait = [this, context = current_context()] { CuptiSource::synchronize(context); };
-  return carry_out(wait, nullptr, "synchronized with the GPU", error);
+  auto wait = wait_for_gpu();
+  if (wait == nullptr) return Outcome::done;
+  return carry_out(std::move(wait), nullptr, "synchronized with the GPU", error);
 }
 
 Outcome Recording::record_requested_stacks(std::string& error) {
@@ -236,7 +241,7 @@ Outcome Recording::cut(const std::string& path, std::string& error) {
     error = why;
     return Outcome::failed;
   }
-  return carry_out([this, path](std::string& why) { return writer_.cut(path, why); }, "cut", error);
+  return carry_out(wait_for_gpu(), [this, path](std::string& why) { return writer_.cut(path, why); }, "cut", error);
 }
 
 Outcome Recording::dump(const std::string& path, std::string& error) {
@@ -310,11 +315,13 @@ void Recording::run_flusher() {
 
 void Recording::flush_loop() {
   const std::uint64_t interval = options_.flush_ms * kMillisecond;
+  std::uint64_t next_flush = now_ns() + interval;
   for (;;) {
-    const State state = wait_for_requests(now_ns() + interval);
+    const State state = wait_for_requests(next_flush);
     if (state == State::failed) return detach(false);
-    begin_requests();
+    const bool for_writer = begin_requests();
     if (state == State::stopping) return detach(true);
+    if (!for_writer && now_ns() < next_flush) continue;
     source_.flush();
     read_device_info();
     {
@@ -323,16 +330,18 @@ void Recording::flush_loop() {
       tick_ = true;
     }
     writer_wake.signal();
+    next_flush = now_ns() + interval;
   }
 }
 
-// Does the flusher's part of requests, before the flush.
-void Recording::begin_requests() {
+bool Recording::begin_requests() {
   while (const SharedRequest request = next(Stage::flushing, Stage::flushing, false)) {
     request->on_flusher();
     request->on_flusher = nullptr;
     if (request->on_writer == nullptr) answer(*request, Outcome::done);
   }
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(requests_, [](const SharedRequest& request) { return request->stage == Stage::flushing; });
 }
 
 // Returns when there are requests, when the state changes, or at the time `until`.

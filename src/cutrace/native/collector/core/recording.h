@@ -59,8 +59,8 @@ class Recording : public std::enable_shared_from_this<Recording> {
   Outcome synchronize(std::string& error);
   // Records the stacks of the calls of request_stacks(), on the flusher's thread.
   Outcome record_requested_stacks(std::string& error);
-  // Completes the file with all complete records, moves it to `path` and continues in a new file. On failure `error` is a
-  // sentence, and the recording continues.
+  // Waits like synchronize(), completes the file with all complete records, moves it to `path` and continues in a new file. On
+  // failure `error` is a sentence, and the recording continues.
   Outcome cut(const std::string& path, std::string& error);
   // Writes the rows of a recording that keeps only its newest rows to `path`, as a capture.
   Outcome dump(const std::string& path, std::string& error);
@@ -122,9 +122,13 @@ class Recording : public std::enable_shared_from_this<Recording> {
   SharedRequest next(Stage from, Stage to, bool of_writer);
   void answer(Request& request, Outcome outcome);
 
+  // What waits for the GPU on the flusher's thread; null while CUPTI does not record.
+  std::function<void()> wait_for_gpu();
+
   void run_flusher();
   void flush_loop();
-  void begin_requests();
+  // Does the flusher's part of requests, before the flush. Returns whether there are requests for the writer, which need a flush.
+  bool begin_requests();
   State wait_for_requests(std::uint64_t until);
   void read_device_info();
   void detach(bool in_order);
