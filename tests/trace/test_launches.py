@@ -7,7 +7,7 @@ import pytest
 
 import cutrace
 from captures import DATA, Capture
-from cutrace.trace.launches import Launches, LaunchTimes, OwnedCalls
+from cutrace.trace.launches import CLOCK_ERROR, Launches, LaunchTimes, OwnedCalls
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in DATA.glob("*.bin")))
@@ -31,14 +31,15 @@ def test_both_ways_find_the_same_calls(name):
 def test_calls_are_read_in_step_with_work(tmp_path):
     with Capture(tmp_path / "run.bin") as c:
         for number in (1, 2, 3):
-            c.api("cudaLaunchKernel", 100 * number, 100 * number + 5, correlation=number)
+            start = CLOCK_ERROR * number
+            c.api("cudaLaunchKernel", start, start + 5, correlation=number)
             c.flush()
     with cutrace.load(tmp_path / "run.bin") as trace:
         newest = Launches(trace).of(0, 4)
         ids = np.array([1, 2, 3, 0], np.uint32)
-        newest.read_until(trace.start + 50)
+        newest.read_until(trace.start)
         assert newest.find(ids).known.tolist() == [True, False, False, False]
-        newest.read_until(trace.start + 1_000)
+        newest.read_until(trace.start + 2 * CLOCK_ERROR)
         assert newest.find(ids).known.tolist() == [True, True, True, False]
 
 

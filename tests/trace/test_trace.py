@@ -14,6 +14,7 @@ from captures import Capture
 from cutrace.errors import CutraceError
 from cutrace.runbin import TABLES, Writer
 from cutrace.runbin.blocks import HEADER_SIZE
+from cutrace.trace.quality import EarlyStart
 from cutrace.trace.selection import INTERNED
 
 DATA = Path(__file__).parents[1] / "data"
@@ -168,9 +169,11 @@ def test_work_that_seems_to_start_before_its_launch_is_measured_and_not_moved(tm
     with Writer(tmp_path / "a.bin") as w:
         w.rows("api_calls", rows("api_calls", 2, start=[100, 500], end=[120, 520], correlation=[1, 2]))
         w.rows("kernels", rows("kernels", 3, start=[90, 510, 7], end=1000, correlation=[1, 2, 3]))
+        # All work of the block has ended before the call.
+        w.rows("memsets", rows("memsets", 1, start=480, end=490, correlation=2))
     trace = cutrace.trace.load(tmp_path / "a.bin")
-    early = trace.early_starts["kernels"]
-    assert (early.checked, early.count, early.largest_ns) == (2, 1, 10)
+    early = trace.early_starts
+    assert early == {"kernels": EarlyStart(2, 1, 10), "memsets": EarlyStart(1, 1, 20)}
     assert trace.kernels["start"].tolist() == [90, 510, 7]
 
 

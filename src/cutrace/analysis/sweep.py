@@ -17,15 +17,18 @@ import numpy as np
 from .._native import Keys
 from ..runbin.blocks import BlockInfo
 from ..trace import Trace
-from ..trace.launches import REMEMBERED_BITS, LaunchCalls, NewestCalls
+from ..trace.launches import (
+    CLOCK_ERROR,
+    REMEMBERED_BITS,
+    LaunchCalls,
+    NewestCalls,
+)
 from ..trace.ordered import NEVER, Columns, MergeByTime, Ordered
 from ..trace.quality import GPU_WORK
 from ..trace.ranges import RANGE_TABLES, Ranges, RangesBy
 
 # Approximate rows of a batch.
 _BATCH_ROWS = 1 << 17
-# The error of the clocks of host and GPU (ns). Work may seem to start this long before its call.
-_CLOCK_ERROR = 10_000_000
 # The fields that identify a stream, with their types.
 _STREAM = (("device", np.uint16), ("context", np.uint16), ("stream", np.uint32))
 # The field of :attr:`Work.detail`.
@@ -142,7 +145,7 @@ class Sweep:
 
     def __iter__(self) -> Iterator[SweepBatch]:
         for until in self._edges():
-            ahead = min(until + _CLOCK_ERROR, NEVER)
+            ahead = min(until + CLOCK_ERROR, NEVER)
             tables = {**self._gpu.take(until), **self._host.take(ahead)}
             if self._joins and "api_calls" in tables:
                 self._add_calls(tables)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: The number of calls that statistics remember, as a power of two.
 REMEMBERED_BITS = 20
+#: The error of the clocks of host and GPU (ns). Work may seem to start this long before its call.
+CLOCK_ERROR = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -106,18 +108,18 @@ class CallBlocks(NewestCalls):
         self._unread = deque(sorted(infos, key=lambda info: info.first_time))
 
     def steps(self, until: int) -> Iterator[tuple[int, list[BlockInfo]]]:
-        """The calls that start before ``until``, in steps. A step is a time, and the blocks to :meth:`read` before
-        looking up work that starts before that time. The last time is ``until``."""
+        """The calls of work that starts before ``until``, in steps. A step is a time, and the blocks to :meth:`read`
+        before looking up work that starts before that time. The last time is ``until``."""
         blocks: list[BlockInfo] = []
-        while self._unread and self._unread[0].first_time < until:
+        while self._unread and self._unread[0].first_time < until + CLOCK_ERROR:
             if sum(info.rows for info in blocks) > self.STEP:
-                yield self._unread[0].first_time, blocks
+                yield self._unread[0].first_time - CLOCK_ERROR, blocks
                 blocks = []
             blocks.append(self._unread.popleft())
         yield until, blocks
 
     def read_until(self, until: int) -> None:
-        """Read the calls that start before ``until``."""
+        """Read the calls of work that starts before ``until``."""
         for _, blocks in self.steps(until):
             for info in blocks:
                 self.read(info)
