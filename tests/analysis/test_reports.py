@@ -161,6 +161,18 @@ def test_ranges_are_named_with_their_domain_and_have_their_work(capture):
     assert (row["kernel"], row["count"], row["total"]) == ("axpy", 1, 1_000)
 
 
+def test_projected_ranges_have_the_cpu_time_of_ranges_with_work(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.push_pop("step", 0, 100)
+        c.push_pop("step", 200, 500)
+        c.push_pop("step", 600, None)
+        for number, time in enumerate((10, 610), 1):
+            c.api("cudaLaunchKernel", time, time + 5, correlation=number)
+            c.kernel(c.launch("k"), time + 10, time + 30, correlation=number)
+    (row,) = table(tmp_path / "a.bin", "nvtx_gpu_proj_sum")
+    assert (row["count"], row["total"], row["CPU time"]) == (2, 40, 100)
+
+
 def test_gpus_and_streams_have_names(capture):
     (row,) = table(capture, "gpu_sum")
     assert (row["process"], row["GPU"], row["kernels"], row["busy"]) == ("train (100)", "0 NVIDIA H200", 2, 3_500)

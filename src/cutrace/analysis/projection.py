@@ -28,11 +28,13 @@ _EARLY = -1
 @dataclass(frozen=True)
 class Projected:
     """The GPU work of a group of slices: ``time`` is the spread of the projections (ns) of the slices with work,
-    ``operations`` the number of pieces of work, ``gpu_ns`` the sum of their times."""
+    ``operations`` the number of pieces of work, ``gpu_ns`` the sum of their times. ``cpu_ns`` is the sum of the times
+    of these slices on the host; slices that never ended have none."""
 
     time: Spread = NOTHING
     operations: int = 0
     gpu_ns: int = 0
+    cpu_ns: int = 0
 
 
 class Projection:
@@ -48,6 +50,7 @@ class Projection:
         self._times = Distributions()
         self._operations = Sums()
         self._gpu_ns = Sums()
+        self._cpu_ns = Sums()
         self._pairs = Groups()
         self._kernels = Distributions()
 
@@ -100,12 +103,14 @@ class Projection:
         self._kernels.add(self._pairs.of(groups, names), duration[is_kernel])
 
     def _retire(self, slices: _Slices, time: int = _LATE) -> None:
-        group, first, last, operations, gpu_ns = slices.remove_ended(time)
+        start, end, group, first, last, operations, gpu_ns = slices.remove_ended(time)
         with_work = operations > 0
         group = group[with_work]
         self._times.add(group, (last - first)[with_work])
         self._operations.add(group, operations[with_work])
         self._gpu_ns.add(group, gpu_ns[with_work])
+        cpu_ns = np.where(end < _LATE, end - start, 0)
+        self._cpu_ns.add(group, cpu_ns[with_work])
 
     def finish(self) -> None:
         """Drop all slices. Slices and work of another process may follow."""
@@ -118,7 +123,8 @@ class Projection:
         times = self._times.spreads()
         operations = self._operations.of_groups(len(times))
         gpu_ns = self._gpu_ns.of_groups(len(times))
-        return list(map(Projected, times, operations, gpu_ns))
+        cpu_ns = self._cpu_ns.of_groups(len(times))
+        return list(map(Projected, times, operations, gpu_ns, cpu_ns))
 
     def kernels(self) -> list[tuple[int, int, Spread]]:
         """For each group and kernel name in it, the spread of the kernel times (ns)."""
@@ -174,12 +180,12 @@ class _Slices:
         return np.repeat(group[near], sizes), spanned(low, high)
 
     def remove_ended(self, time: int) -> list[np.ndarray]:
-        """Remove the slices that ended before ``time``, but keep the latest slices. Returns their group, the first
-        start and the last end of their work, operations and GPU time."""
+        """Remove the slices that ended before ``time``, but keep the latest slices. Returns their start, end and group,
+        the first start and the last end of their work, operations and GPU time."""
         ended = (self._columns[1] < time) | (time == _LATE)
         if time < _LATE:
             ended[-_KEPT:] = False
-        removed = [column[ended] for column in self._columns[2:]]
+        removed = [column[ended] for column in self._columns]
         self._columns = [column[~ended] for column in self._columns]
         return removed
 

@@ -94,9 +94,9 @@ NVTX_GPU_PROJ_SUM = Statistic(
         time_column("GPU time", "projected.gpu_ns", doc="sum of their times"),
         time_column(
             "CPU time",
-            "time.total",
+            "projected.cpu_ns",
             spare=True,
-            doc="sum of the times of the ranges on the host",
+            doc="sum of the times of these ranges on the host",
         ),
         text_column("style", spare=True, doc="push/pop or start/end"),
         text_column("range", _range, doc="domain and name of the range"),
