@@ -234,8 +234,10 @@ class Attempt(Tracer):
         self._why_no_stacks = self.captures.recording.stacks(calls)
         self._has_stacks = bool(calls)
 
-    def not_passed(self, run: Run, error: BaseException) -> None:
+    def not_passed(self, run: Run, error: BaseException | None) -> None:
         """Measure a run whose body did not pass, without a comparison."""
+        # A plugin that retries tests reports them without pytest's hook.
+        self.outcome = "failed"
         measured = self._measure(run)
         if isinstance(error, CutraceError) and "recorded already" in str(error):
             self._note(_OFF)
@@ -260,6 +262,7 @@ class Attempt(Tracer):
             self._decide(runs)
         if self.decision.next is Next.FAIL:
             self.styled = self._failure()
+            self.outcome = "failed"
             message = "\n".join(plain_lines(self.styled))
             raise pytest.fail.Exception(message, pytrace=False)
 
@@ -462,6 +465,9 @@ class Attempt(Tracer):
     def case(self, *, passed: bool) -> Case:
         """The case of the test after its teardown. ``passed`` says whether the teardown passed. Files that cannot be
         written become notes."""
+        if self.skipped:
+            # A test with a skipped subtest does less work.
+            self.decision = replace(self.decision, new_values=None)
         self.decision = after_teardown(
             self.decision,
             passed=passed and not self.failed and self.outcome == "passed",

@@ -48,9 +48,10 @@ class Body:
         return ""
 
     def tear_down(self) -> None:
-        """Tear down the function-scoped fixtures of the last run. Raises the exceptions of fixtures."""
+        """Tear down the function-scoped fixtures of the last run, which passed. Raises the exceptions of fixtures."""
         item = self._item
         restart_time_limit(item)
+        self._report()
         self._clear_logs("teardown")
         stash = item.stash._storage
         kept = dict(stash)
@@ -58,6 +59,18 @@ class Body:
         item.session._setupstate.teardown_exact(item.parent)
         # The teardown of pytest's own fixtures deletes stash entries that pytest's hooks made for the whole test.
         stash.update(kept)
+
+    def _report(self) -> None:
+        """Make the report of the last run. Hooks of a suite store it for the teardown of fixtures."""
+        item = self._item
+        call = pytest.CallInfo.from_call(lambda: None, "call")
+        report = item.ihook.pytest_runtest_makereport(item=item, call=call)
+        if not report.failed:
+            return
+        # A hook has made it a failure. pytest does this to strict tests that are expected to fail.
+        if item.get_closest_marker("xfail") is None:
+            message = report.longreprtext
+            pytest.fail(message, pytrace=False)
 
     def set_up(self) -> None:
         """Set up the function-scoped fixtures again, for a method in a new instance. Raises the exceptions of

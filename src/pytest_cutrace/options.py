@@ -192,10 +192,11 @@ def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
     )
     flag("--cutrace=off", "off", "trace nothing, whatever the ini value cutrace says")
     flag(
-        "--cutrace-update", "changed",
+        "--cutrace-update",
+        "changed",
         "trace tests and write missing and changed golden values. --cutrace-update=NAMES takes one of missing, "
         "changed, all, and the metrics or classes to update, separated by commas",
-    )  # fmt: skip
+    )
     for word in dict.fromkeys(
         word for word in given if word.startswith((_UPDATE, "--cutrace="))
     ):
@@ -203,10 +204,14 @@ def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
             # These are defined above.
             flag(word, word.partition("=")[2], argparse.SUPPRESS)
     group.addoption(
-        "--cutrace-report", action="append", default=None, dest="cutrace_report", metavar="KIND[:DEST]",
+        "--cutrace-report",
+        action="append",
+        default=None,
+        dest="cutrace_report",
+        metavar="KIND[:DEST]",
         help="write a report: json, markdown, html, or junit, which adds to the file of --junitxml; "
         "may be given several times",
-    )  # fmt: skip
+    )
     for name, metavar, text in _VALUES:
         group.addoption(
             f"--cutrace-{name}",

@@ -275,7 +275,8 @@ class Session:
         """Measure and compare after the body has run, with an error or without."""
         try:
             run = attempt.end()
-            if error is None:
+            # A subtest may have failed without an error of the body.
+            if error is None and not attempt.failed:
                 attempt.passed(run)
             else:
                 attempt.not_passed(run, error)

@@ -145,6 +145,33 @@ def test_tests_in_forks_are_not_compared(suite: Suite) -> None:
     assert "golden 3: 2 not verified, 1 skipped as allowed" in done.words
 
 
+def test_a_test_that_is_retried_without_a_report_of_pytest(suite: Suite) -> None:
+    # pytest-retry does this.
+    suite.write("conftest.py", """
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_makereport(item, call):
+            report = yield
+            if call.when == "call" and report.failed:
+                item.session._setupstate.teardown_exact(item.parent)
+                item._initrequest()
+                item.ihook.pytest_runtest_setup(item=item)
+                call = pytest.CallInfo.from_call(lambda: item.ihook.pytest_runtest_call(item=item), "call")
+                report = pytest.TestReport.from_item_and_call(item, call)
+            return report
+    """)  # fmt: skip
+    suite.write("test_a.py", """
+        def test_it():
+            for _ in range(int(os.environ.get("MORE", 1))):
+                fakegpu.launch("k")
+            assert "FAIL" not in os.environ
+    """)  # fmt: skip
+    suite.run("--cutrace-update")
+    for variables in ({"MORE": "2"}, {"FAIL": "1"}):
+        done = suite.run("--cutrace", **variables)
+        assert done.status == 1
+        assert done.failed == {"test_it"}
+
+
 def test_each_run_of_a_test_has_the_whole_time(suite: Suite) -> None:
     suite.write("conftest.py", """
         def pytest_timeout_set_timer(item, settings):

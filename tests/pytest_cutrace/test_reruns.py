@@ -125,6 +125,55 @@ def test_what_cannot_be_run_again_is_gated_when_a_second_session_has_agreed(suit
     assert suite.run("--cutrace", *options, LAUNCHES="2").failed == {"test_subtests"}
 
 
+def test_fixtures_read_the_report_of_each_run(suite: Suite) -> None:
+    suite.write("conftest.py", """
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_makereport(item, call):
+            report = yield
+            setattr(item, f"rep_{report.when}", report)
+            return report
+
+        @pytest.fixture(autouse=True)
+        def screenshot(request):
+            request.node.rep_call = None
+            yield
+            assert request.node.rep_call.passed
+    """)  # fmt: skip
+    suite.write("test_a.py", """
+        def test_it():
+            fakegpu.launch("k")
+    """)  # fmt: skip
+    done = suite.run("--cutrace-update")
+    assert done.status == 0, done.output
+    assert "unconfirmed" not in suite.golden()["test_a.toml"]
+
+
+def test_a_run_that_a_hook_reports_as_failed_fails_the_test(suite: Suite) -> None:
+    suite.write("conftest.py", """
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_makereport(item, call):
+            report = yield
+            if call.when == "call" and item.module.FAILURES:
+                report.outcome = "failed"
+                report.longrepr = item.module.FAILURES.pop()
+            return report
+    """)  # fmt: skip
+    suite.write("test_a.py", """
+        FAILURES = []
+        RUNS = []
+
+        def test_it():
+            fakegpu.launch("k")
+            RUNS.append(1)
+            if len(RUNS) == 1:
+                FAILURES.append("a check failed")
+    """)  # fmt: skip
+    done = suite.run("--cutrace-update")
+    assert done.failed == {"test_it"}
+    assert "a check failed" in done.output
+    assert suite.golden() == {}
+
+
 @pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="pytest 9 has subtests")
 def test_two_sessions_that_do_not_agree(suite: Suite) -> None:
     suite.write("test_a.py", """

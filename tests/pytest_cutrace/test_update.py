@@ -181,15 +181,27 @@ def test_nothing_is_recorded_of_tests_that_did_not_go_well(suite: Suite) -> None
 
 
 @pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="pytest 9 has subtests")
-def test_nothing_is_recorded_of_a_test_with_a_failing_subtest(suite: Suite) -> None:
-    suite.write("test_a.py", """
+@pytest.mark.parametrize("subtest", ["assert False", "pytest.skip()", "pytest.xfail()"])
+def test_nothing_is_recorded_of_a_test_with_a_subtest_that_does_not_pass(suite: Suite, subtest: str) -> None:
+    body = """
+        @pytest.mark.cutrace(repeat=1)
         def test_subtests(subtests):
             fakegpu.launch("k")
             with subtests.test("a"):
-                assert False
-    """)  # fmt: skip
+                {}
+                fakegpu.launch("k")
+    """
+    suite.write("test_a.py", body.format("pass"))
     suite.run("--cutrace-update")
-    assert suite.golden() == {}
+    suite.run("--cutrace-update")
+    before = suite.golden()
+    assert "k = 2" in before["test_a.toml"]
+    suite.write("test_a.py", body.format(subtest))
+    done = suite.run("--cutrace-update")
+    assert done.case("test_subtests").state is State.UNVERIFIED
+    assert suite.golden() == before
+    suite.run("--cutrace")
+    assert suite.golden(".cutrace/proposed") == {}
 
 
 def test_no_work_does_not_replace_golden_values(suite: Suite) -> None:
