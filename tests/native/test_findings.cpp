@@ -453,6 +453,22 @@ TEST(calls_without_memory_fail_and_throw_nothing) {
   CHECK(fault_allocations_failed() > 0);
 }
 
+TEST(an_injection_without_memory_fails_the_recording_or_changes_nothing) {
+  Collector collector;
+  for (int before = 0; before < 80; before += 2) {
+    Folder folder;
+    const std::string options = folder.options("flush_ms=5;cupti=") + fake_path();
+    setenv("CUTRACE_OPTIONS", options.c_str(), 1);
+    CHECK_EQUAL(collector.start(options.c_str()), 0);
+    fault_allocations(before, kForever, false);
+    collector.inject();
+    fault_allocations(0, 0, false);
+    const bool active = collector.statistics().cupti_active == 1;
+    CHECK(collector.stop() != 0 || active);
+  }
+  unsetenv("CUTRACE_OPTIONS");
+}
+
 TEST(a_size_limit_leaves_room_for_the_losses_whatever_the_names) {
   Collector collector;
   Folder folder;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,21 +24,19 @@ namespace {
 
 using process::current, process::fail, process::guarded, process::start, process::succeed;
 
-// Does what CUTRACE_OPTIONS asks for: starts a recording unless one runs, or puts the process on standby. Returns the running
-// recording, or null.
-std::shared_ptr<Recording> begin_by_environment() {
+// Does what CUTRACE_OPTIONS asks for: starts a recording unless one runs, or puts the process on standby. The driver and NVTX do not
+// report a failure, so this function tells it.
+void begin_by_environment() noexcept {
   const char* text = std::getenv("CUTRACE_OPTIONS");
-  if (text == nullptr || *text == '\0') return current();
-  Options options;
-  std::string error;
-  const bool valid = parse_options(text, options, error);
-  if (valid && options.standby) standby::begin(options);
-  auto recording = current();
-  if (recording != nullptr || (valid && options.standby)) return recording;
-  const bool started = start(text) == 0;
-  recording = current();
-  if (!started && recording == nullptr) tell(process::last_error());
-  return recording;
+  if (text == nullptr || *text == '\0') return;
+  try {
+    Options options;
+    std::string error;
+    if (parse_options(text, options, error) && options.standby) return standby::begin(options);
+    if (current() == nullptr && start(text) != 0 && current() == nullptr) tell(process::last_error());
+  } catch (const std::exception&) {
+    if (current() == nullptr) tell("this process is not recorded, because the collector got no memory");
+  }
 }
 
 // The status of a request that had nothing to do.
@@ -148,11 +147,10 @@ int cutrace_running(void) {
 
 // The driver calls this inside cuInit() of a program started with CUDA_INJECTION64_PATH.
 CUTRACE_EXPORT int InitializeInjection(void) {
-  guarded([] {
-    standby::note_cuda();
-    if (const auto recording = begin_by_environment()) recording->attach_cupti(true);
-    return 0;
-  });
+  const BlockedCancellation whole;
+  standby::note_cuda();
+  begin_by_environment();
+  if (const auto recording = current()) recording->attach_cupti(true);
   return 1;
 }
 
@@ -161,7 +159,8 @@ CUTRACE_EXPORT int InitializeInjection(void) {
 CUTRACE_EXPORT int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_table) {
   if (!nvtx::install(get_export_table)) return 0;
   guarded([] {
-    if (const auto recording = begin_by_environment()) recording->note_nvtx();
+    begin_by_environment();
+    if (const auto recording = current()) recording->note_nvtx();
     return 0;
   });
   return 1;
@@ -173,7 +172,8 @@ CUTRACE_EXPORT int InitializeInjectionNvtxExtension(nvtxExtModuleInfo_t* module)
   if (module == nullptr) return 0;
   const bool known = nvtx::install_extension(*module);
   guarded([&] {
-    const auto recording = begin_by_environment();
+    begin_by_environment();
+    const auto recording = current();
     if (recording != nullptr) recording->note_nvtx();
     if (recording != nullptr && !known)
       recording->notes().add_quietly("the program uses version " + std::to_string(module->compatId) + " of NVTX's extension module " +

@@ -77,6 +77,7 @@ bool Writer::open(std::string& error) {
   if (!capture_.process(process_.str(), true)) {
     error = "cannot write the capture '" + file.path() + "' (" + std::strerror(file.last_errno()) +
             "); choose a folder with enough space";
+    file.remove();
     return false;
   }
   write_clocks(started_);
