@@ -15,6 +15,7 @@ import cutrace
 from cutrace.collect.options import Options
 from cutrace.errors import CutraceError
 from cutrace.outputs import mode_of_new_files
+from support import recorded
 from support.fakedriver import FakeDriver
 
 # Launches a numbered kernel every 2 ms until it gets a line to stop. Prints a line after its start, and the number of
@@ -142,6 +143,21 @@ def test_the_signal_ends_no_process_that_is_not_recorded(fake_driver: FakeDriver
         running.send_signal(signal.SIGUSR2)
         assert running.stdout.read() == "end\n"
     assert running.returncode == 0
+
+
+def test_the_signal_goes_to_no_process_with_the_pid_of_an_ended_one(tmp_path: Path) -> None:
+    """The file of the ended process has the pid of the program, which catches the signal."""
+    code = """
+import signal, time
+caught = []
+signal.signal(signal.SIGUSR2, lambda *_: caught.append(1))
+capture()
+os.kill(os.getppid(), signal.SIGUSR2)
+time.sleep(0.5)
+os._exit(len(caught))
+"""
+    command = [sys.executable, "-m", "cutrace", "record", "--last", "1m", "--", *recorded(code)]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60).returncode == 0
 
 
 def test_a_program_that_handles_the_signal_keeps_it(fake_driver: FakeDriver, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import CutraceError
 from . import environment
-from .join import Destination, Recording, output_name, recorded
+from .join import Destination, Recording, output_name, recorded, writer
 from .options import Options
 
 # Signals that a terminal or another program may send to a recording.
@@ -127,17 +127,17 @@ def find_command(name: str) -> str:
 
 
 def _ask_for_dumps(directory: Path) -> None:
-    """Send SIGUSR2 to the processes that write to a folder, if they catch the signal. It would end other processes."""
-    for process in recorded(list(directory.glob("*.bin"))):
-        pid = process.partition("-")[0]
-        with suppress(OSError, ValueError):  # the process has ended
+    """Send SIGUSR2 to the processes that write to a folder, if they catch the signal. It would end other processes. A
+    process without an open file there has the pid of another one: of an ended process, or of one in a container."""
+    for pid in set(filter(None, map(writer, directory.glob("*.bin")))):
+        with suppress(OSError):  # the process has ended
             caught = re.search(
                 r"^SigCgt:\s*([0-9a-f]+)",
-                Path("/proc", pid, "status").read_text(),
+                Path(f"/proc/{pid}/status").read_text(),
                 re.MULTILINE,
             )
             if caught and int(caught[1], 16) >> (signal.SIGUSR2 - 1) & 1:
-                os.kill(int(pid), signal.SIGUSR2)
+                os.kill(pid, signal.SIGUSR2)
 
 
 @contextmanager
