@@ -742,7 +742,7 @@ TEST(a_start_gives_up_when_cupti_does_not_answer) {
   fake_delay_enabling(100'000);
   start();
   launch("not recorded");
-  CHECK(std::string(program.collector.notes()).find("CUPTI did not respond in time") != std::string::npos);
+  CHECK(std::string(program.collector.notes()).find("1 capture range(s) were not recorded") != std::string::npos);
   fake_delay_enabling(0);
   wait_until([] { return !is_recording(); });
   wait_until([&] { return program.collector.flush() == 0; });  // the flusher has disabled the kinds again
@@ -926,6 +926,33 @@ TEST(a_file_that_cannot_be_written_is_said) {
   start();  // no thread hangs
   stop();
   program.collector.stop();
+}
+
+TEST(windows_stay_in_one_file_while_there_can_be_no_new_file) {
+  Program program;
+  program.begin();
+  const std::string obstacle = program.folder.only() + ".next";
+  std::filesystem::create_directory(obstacle);
+  for (const char* name : {"first", "second"}) {
+    start();
+    launch(name);
+    stop();
+    launch("outside");
+  }
+  std::filesystem::remove(obstacle);
+  start();
+  launch("third");
+  stop();
+  CHECK(kernel_names(program.window(3)) == (Names{"first", "second", "third"}));
+  std::filesystem::create_directory(obstacle);
+  start();
+  launch("fourth");
+  stop();
+  program.end();
+  CHECK(kernel_names(program.window(4)) == Names{"fourth"});
+  CHECK(program.window(4).says("\"ended\""));
+  const std::string note = "could not be completed", notes = program.collector.notes();
+  CHECK(notes.find(note) != notes.npos && notes.find(note) == notes.rfind(note));
 }
 
 TEST(a_recording_of_windows_is_not_cut) {

@@ -6,12 +6,20 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/blocked_signals.h"
 #include "core/clock.h"
 
 namespace cutrace {
+namespace {
+
+constexpr std::string_view kSkipped =
+    " capture range(s) were not recorded, because CUPTI or the disk did not respond in time (patience_ms)";
+
+}  // namespace
 
 // ---- the thread that opens or closes ----
 
@@ -22,7 +30,7 @@ bool WindowFiles::open(const std::function<std::uint32_t()>& call_number) {
     const bool ready = closed_.wait_for(lock, patience, [&] { return !closing_ || !recording_.running(); });
     if (!recording_.running()) return false;
     if (!ready) {
-      notes_.add("a capture range was not recorded, because the one before was still being written (patience_ms)");
+      skip();
       return false;
     }
   }
@@ -43,8 +51,14 @@ bool WindowFiles::open(const std::function<std::uint32_t()>& call_number) {
   if (recording_.carry_out(open, nullptr, "started for a capture range", error) == Outcome::done) return true;
   given_up->store(true);
   if (window_.is_open()) return true;
-  if (recording_.running()) notes_.add("a capture range was not recorded, because CUPTI did not respond in time (patience_ms)");
+  if (recording_.running()) skip();
   return false;
+}
+
+// Counts a window that is not recorded.
+void WindowFiles::skip() {
+  if (++skipped_ == 1) tell("1", kSkipped);
+  notes_.count(skipped_, kSkipped);
 }
 
 void WindowFiles::close(Moment end, void* context, bool last) {
@@ -124,13 +138,12 @@ Outcome WindowFiles::complete(bool last, std::string& error) {
     writer_.write_process();
     writer_.describe_file(json);
   }
-  bool written = writer_.split(incomplete, error).has_value() && error.empty();
+  holds_windows_ = !writer_.split(incomplete, error).has_value();
   window_.complete();
-  if (written && std::rename(incomplete.c_str(), path.c_str()) != 0) {
+  if (!holds_windows_ && std::rename(incomplete.c_str(), path.c_str()) != 0)
     error = "cannot rename '" + incomplete + "' to '" + path + "' (" + std::strerror(errno) + ")";
-    written = false;
-  }
-  if (!written) notes_.add("the file of a capture range could not be completed: " + error);
+  const bool written = error.empty();
+  if (!written && !std::exchange(failure_noted_, true)) notes_.add("the file of a capture range could not be completed: " + error);
   if (last) recording_.end_events();
   {
     const std::lock_guard lock(mutex_);
@@ -146,9 +159,9 @@ void WindowFiles::end(bool /*at_exit*/) {
   if (const std::string note = never_opened_(); !note.empty()) notes_.add(note);
 }
 
-// run-w1.bin for run.bin. Between windows the file is empty.
+// run-w1.bin for run.bin. Between windows the file is empty, unless there could be no new file.
 std::string WindowFiles::last_path(const std::string& path) {
-  if (window_.keeps_nothing()) return {};
+  if (window_.keeps_nothing() && !holds_windows_) return {};
   const std::size_t stem = path.size() - (path.ends_with(".bin") ? 4 : 0);
   return path.substr(0, stem) + "-w" + std::to_string(window_.get().number) + path.substr(stem);
 }

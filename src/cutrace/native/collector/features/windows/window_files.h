@@ -47,6 +47,7 @@ class WindowFiles final : public FileKeeper {
   void resume();
   void enable(bool before_cuda);
   void suspend(void* context);
+  void skip();
   void describe(std::uint64_t read);
   Outcome complete(bool last, std::string& error);
 
@@ -58,6 +59,9 @@ class WindowFiles final : public FileKeeper {
   const std::function<std::string()> never_opened_;
   LatestWindow window_;
   std::uint64_t described_ = 0;               // the number of the window that the file describes; writer only
+  bool holds_windows_ = false;                // the file has complete windows, because there could be no new file; writer only
+  bool failure_noted_ = false;                // writer only
+  std::uint64_t skipped_ = 0;                 // the thread that opens
   std::atomic<bool> enabled_{false};          // the kinds of CUPTI are enabled
   std::atomic<bool> unfinished_work_{false};  // nobody waited for the GPU at the end of the window
 
