@@ -94,8 +94,10 @@ def pytest_cutrace_metrics(
 
 
 def pytest_cutrace_result(item: pytest.Item, case: Case) -> None:
-    """The result of a test. Called once for each test, after its teardown::
+    """The result of a test.
 
-    def pytest_cutrace_result(case):
-        database.insert(case.nodeid, case.gpu, case.values)
+    Called once for each test, after its teardown::
+
+        def pytest_cutrace_result(case):
+            database.insert(case.nodeid, case.gpu, case.values)
     """

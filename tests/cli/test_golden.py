@@ -146,6 +146,23 @@ def test_accept_refuses_a_candidate_that_is_older_than_the_golden_file(candidate
     assert golden_path(candidates / "golden", STAYS).read_text() == before
 
 
+def test_accept_refuses_a_folder_around_the_candidates(candidates):
+    before = values_in(candidates)
+    status, said, complaint = golden(candidates, "accept", ".")
+    assert (status, said) == (2, "")
+    assert complaint == "cutrace: . is not the folder of candidates: name proposed\n"
+    assert values_in(candidates) == before
+
+
+def test_accept_says_that_the_golden_file_is_missing(candidates):
+    status, _, complaint = golden(candidates, "accept", "proposed", "--golden-dir", "elsewhere")
+    assert status == 2
+    assert (
+        "elsewhere/tests/test_a.toml, which does not exist: name the folder of golden files with --golden" in complaint
+    )
+    assert not (candidates / "elsewhere").exists()
+
+
 # create
 
 

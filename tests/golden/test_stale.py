@@ -186,6 +186,12 @@ def test_a_list_of_collected_tests_decides_on_parameters(project):
     assert (stale.nodeid, stale.reason) == ("tests/test_a.py::test_parametrized[3]", "no such test was collected")
 
 
+def test_a_list_says_nothing_of_ids_with_line_breaks(project):
+    add(project, "tests/test_a.yaml::first\nsecond", "tests/test_a.yaml::third")
+    (project / "tests" / "test_a.yaml").touch()
+    assert look(project, ["tests/test_a.yaml::third", "tests/test_a.yaml::first", "second"]).stale == ()
+
+
 def test_a_list_says_nothing_of_files_of_which_it_names_no_test(project):
     add(project, "tests/test_a.py::test_plain", "tests/test_b.py::test_x")
     stale = look(project, ["tests/test_c.py::test_y"]).stale

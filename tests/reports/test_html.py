@@ -169,12 +169,12 @@ def test_updates_better_tests_and_environments_are_told_apart():
     assert "better 1" in page.words
     assert re.findall(r"<span class=drift>([^<]*)</span>", made) == [
         "no golden for sm_80",
-        "recorded from one run; `pytest --cutrace-update` again confirms",
+        "from one run; `pytest --cutrace-update` again confirms",
         "updated: sync_calls 1 → 2 (+ cudaStreamSynchronize)",
         "better: sync_calls 2 → 1",
     ]
     assert "sm_80 · a" in page.words
-    assert page.case(1)["reason"].startswith("recorded from one run")
+    assert page.case(1)["reason"].startswith("from one run")
     [row] = page.case(2)["tables"][0]["rows"]
     assert (row["verdict"], row["mark"], row["detail"]) == ("updated", "new", "+ cudaStreamSynchronize")
     assert page.case(3)["facts"] == ["NVIDIA H200 (sm_90)", "CUDA"]

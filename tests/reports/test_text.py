@@ -250,7 +250,7 @@ def test_the_footer_counts_every_test_and_says_why_some_were_not_traced():
         "cutrace: 8 traced, 3 gated (1 failed), 2 unverified, 1 unconfirmed, 4 not traced on NVIDIA H200",
         "  unverified   1  no GPU was found",
         "               1  no golden for sm_80",
-        "  unconfirmed  1  recorded from one run; `pytest --cutrace-update` again confirms",
+        "  unconfirmed  1  from one run; `pytest --cutrace-update` again confirms",
         f"  better       1  {better}",
         "  not traced   3  no GPU work",
         "               1  ncu holds CUPTI",

@@ -24,6 +24,8 @@ from .model import Entry, Module, Observed, function_of, joined, split
 from .stale import source_order, undefined
 
 _DIGITS = 16
+#: The name of the folder of candidates in the folder of a session.
+_CANDIDATES = "proposed"
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ def accept(
     changes: list[Change] = []
     for file in golden_files(folder):
         candidates = read(file)
+        _refuse_outer(folder, file, candidates.path)
         path = root / file.relative_to(folder)
         module = existing(path, candidates.path)
         # Candidates are in the order of the source, and golden files keep this order.
@@ -150,6 +153,11 @@ def accept(
             against = candidates.against.get(test, "")
             for name, observed in entry.items():
                 if old.get(name) != observed and digest(old, name) != against:
+                    if not path.exists():
+                        raise CutraceError(
+                            f"{file} is a candidate for {path}, which does not exist: name the folder of golden files "
+                            "with --golden-dir"
+                        )
                     raise CutraceError(
                         f"{file}:{line_of_test(file, test)}: the golden file has changed since this candidate of "
                         f"{nodeid} was written ({path}:{line_of_test(path, test)}): run the test again"
@@ -169,6 +177,17 @@ def accept(
     if not dry_run:
         write_changes(changes)
     return tuple(accepted.values())
+
+
+def _refuse_outer(folder: Path, file: Path, module: str) -> None:
+    """Refuse a folder around the folder of candidates, because the paths of golden files would begin in it."""
+    for outer in file.parents:
+        if outer == folder:
+            return
+        if outer.name == _CANDIDATES and f"/{_CANDIDATES}/" not in f"/{module}":
+            raise CutraceError(
+                f"{folder} is not the folder of candidates: name {outer}"
+            )
 
 
 def _selected(nodeid: str, words: Iterable[str]) -> bool:

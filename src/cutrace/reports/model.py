@@ -16,7 +16,7 @@ from ..golden.model import CODE, Verdict, plain, scoped, stored
 #: The reason of a case without one.
 UNKNOWN = "no reason is known"
 #: The reason of an unconfirmed case without one.
-CONFIRM = "recorded from one run; `pytest --cutrace-update` again confirms"
+CONFIRM = "from one run; `pytest --cutrace-update` again confirms"
 #: Fields of a case that are not written to JSON.
 _INTERNAL = ("timeline", "change")
 
