@@ -80,8 +80,8 @@ class TestSlices:
     def test_asynchronous_slices_go_by_id_and_category(self, load: Callable[..., Trace]) -> None:
         trace = load(
             x(ph="b", id=1, name="a", ts=1), x(ph="b", id=2, name="b", ts=2), x(ph="b", id=1, cat="d", name="c", ts=3),
-            x(ph="n", id=2, name="moment", ts=4), x(ph="e", id=1, ts=5, tid=9), x(ph="e", id=2, ts=6), x(ph="e", id=1,
-            cat="d", ts=7),
+            x(ph="n", id=2, name="moment", ts=4), x(ph="e", id=1, name="a", ts=5, tid=9),
+            x(ph="e", id=2, name="b", ts=6), x(ph="e", id=1, cat="d", name="c", ts=7),
         )  # fmt: skip
         assert slices(trace) == [("a", 1, 5), ("b", 2, 6), ("c", 3, 7)]
         assert set(trace.host_slices["kind"].tolist()) == {5}
@@ -91,11 +91,28 @@ class TestSlices:
     def test_ids_of_a_process_are_its_own(self, load: Callable[..., Trace]) -> None:
         local = {"local": "0x1"}
         trace = load(
-            x(ph="b", id2=local, name="a", ts=1), x(ph="b", id2=local, name="b", ts=2, pid=5), x(ph="e", id2=local,
-            ts=3),
-            x(ph="e", id2=local, ts=4, pid=5),
+            x(ph="b", id2=local, name="a", ts=1), x(ph="b", id2=local, name="a", ts=2, pid=5), x(ph="e", id2=local,
+            name="a", ts=3),
+            x(ph="e", id2=local, name="a", ts=4, pid=5),
         )  # fmt: skip
-        assert slices(trace) == [("a", 1, 3), ("b", 2, 4)]
+        assert slices(trace) == [("a", 1, 3), ("a", 2, 4)]
+
+    def test_asynchronous_slices_of_one_id_need_not_nest(self, load: Callable[..., Trace]) -> None:
+        steps = (
+            ("b", "a", 1),
+            ("b", "b", 2),
+            ("b", "b", 3),
+            ("e", "a", 4),
+            ("e", "b", 5),
+            ("e", "b", 6),
+        )
+        trace = load(*(x(ph=phase, id=1, name=name, ts=time) for phase, name, time in steps))
+        assert slices(trace) == [("a", 1, 4), ("b", 2, 6), ("b", 3, 5)]
+
+    def test_ends_without_a_name_end_the_latest_slice(self, load: Callable[..., Trace]) -> None:
+        ends = [{k: v for k, v in x(ph="e", id=1, ts=time).items() if k != "name"} for time in (3, 4)]
+        trace = load(x(ph="b", id=1, name="a", ts=1), x(ph="b", id=1, name="b", ts=2), *ends)
+        assert slices(trace) == [("a", 1, 4), ("b", 2, 3)]
 
     def test_the_arguments_of_both_events_stay(self, load: Callable[..., Trace]) -> None:
         trace = load(x(ph="B", args={"a": 1}), x(ph="E", ts=11, args={"b": 2}))
@@ -103,6 +120,10 @@ class TestSlices:
             "a": 1,
             "trace_event": {"end": {"b": 2}},
         }
+
+    def test_an_end_without_arguments_adds_none(self, load: Callable[..., Trace]) -> None:
+        trace = load(x(ph="B", args={"a": 1}), x(ph="E", ts=11, args={}))
+        assert json.loads(trace.strings[trace.host_slices["arguments"][0]]) == {"a": 1}
 
 
 class TestOthers:
@@ -267,7 +288,7 @@ EVERYTHING: list[Event] = [
     x(ph="B", name="inner", ts=0),
     x(ph="B", name="empty", ts=5),
     x(ph="E", name="empty", ts=5),
-    x(ph="E", name="inner", ts=10),
+    x(ph="E", name="inner", ts=10, tts=8),
     x(ph="E", name="outer", ts=10, args={"e": 2}),
     x(ph="B", name="next", ts=10),
     x(ph="E", name="next", ts=12),
@@ -280,7 +301,7 @@ EVERYTHING: list[Event] = [
     x(ph="C", name="counter", tid=0, ts=3, args={"a": 2, "b": 3.5}),
     x(ph="b", id="0x10", ts=20, args={"q": 1}),
     x(ph="n", name="step", id="0x10", ts=21),
-    x(ph="e", id="0x10", ts=22, args={"r": 1}),
+    x(ph="e", id="0x10", ts=22, tts=9, args={"r": 1}),
     x(ph="b", id=16, ts=20),
     x(ph="e", id=16, ts=29),
     x(ph="b", id2={"local": "0x10"}, pid="P", tid="T one", ts=20),

@@ -632,6 +632,47 @@ class TestBadInput:
         assert [loss.reason for loss in trace.named_losses] == ["unreadable"]
         assert sum(trace.count(n) for n in ("kernels", "memcpys", "api_calls", "host_slices", "overheads")) == 1
 
+    def test_streams_with_ids_of_64_bits(self, load: Callable[..., Trace]) -> None:
+        """Some devices have addresses as ids of streams."""
+        ids = [2**46 + 7, 2**45 + 7, 7, -1, 2**46 + 7]
+        trace = load(
+            CALL,
+            *({"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 0, "ts": 2e9 + i, "dur": 1,
+               "args": {"device": 0, "context": 1, "stream": id_}} for i, id_ in enumerate(ids)),
+        )  # fmt: skip
+        first, second, third, none, again = trace.kernels["stream"].tolist()
+        assert (third, none, again) == (7, 0xFFFFFFFF, first)
+        assert len({first, second, third, none}) == 4
+        names = {int(r["object"]): trace.strings[r["name"]] for r in trace.resource_names}
+        assert names == {first: str(2**46 + 7), second: str(2**45 + 7)}
+
+    @pytest.mark.parametrize(
+        ("category", "name"),
+        [("kernel", "context"), ("kernel", "graph id"), ("cuda_event", "event_id"), ("cuda_runtime", "cbid"),
+         ("kernel", "correlation"), ("cuda_sync", "wait_on_cuda_event_id")],
+    )  # fmt: skip
+    def test_ids_that_do_not_fit_are_counted(self, load: Callable[..., Trace], category: str, name: str) -> None:
+        event = {
+            "ph": "X",
+            "cat": category,
+            "name": "n",
+            "pid": 1,
+            "tid": 1,
+            "ts": 2e9,
+            "dur": 1,
+            "args": {name: 2**33},
+        }
+        trace = load(CALL, event)
+        (account,) = (a for a in trace.imports[0].accounts if a.what == f"argument {name} of {category}")
+        assert {why: tally.count for why, tally in account.left.items()} == {"out of range": 1}
+        assert set(trace.launches["graph"].tolist()) <= {0}
+
+    def test_keys_of_inner_objects_are_no_mark(self, tmp_path: Path) -> None:
+        path = tmp_path / "viztracer.json"
+        inner = {"viztracer_metadata": {"}": "{", "baseTimeNanoseconds": 1}}
+        path.write_text(json.dumps({"traceEvents": [CALL | {"cat": "FEE"}], **inner}))
+        assert cutrace.load(path).imports[0].format == "chrome"
+
     @pytest.mark.parametrize(
         "value", ["null", '"x"', "[]", "{}", "-1", "1e300", "18446744073709551615", "-9223372036854775808", "NaN"]
     )

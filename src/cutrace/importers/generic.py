@@ -246,18 +246,24 @@ class Generic:
         self._moments(rows[~of_slices])
         rows = rows[of_slices]
         begins = begins[of_slices]
-        # Events of the older kind have to match in the name too. An id is global unless it is a local id of a process.
-        older = np.isin(rows["phase"], list(b"SF"))
+        # An id is global unless it is a local id of a process.
         local = self._timeline.by_text(
             rows["id"], lambda text: text.startswith('{"local"'), bool
         )
+        process = np.where(local, rows["process"], -1)
+        older = np.isin(rows["phase"], list(b"SF"))
         keys = [
             rows["category"],
             rows["id"],
-            np.where(older, rows["name"], 0),
             older,
-            np.where(local, rows["process"], -1),
+            process,
         ]
+        # An end event matches in the name too, unless end events of its track have no names.
+        tracks = _numbers(keys)
+        no_name = rows["name"] == 0
+        of_no_name = tracks[no_name & ~begins]
+        unnamed = np.isin(tracks, of_no_name)
+        keys.append(np.where(unnamed, 0, rows["name"]))
         self._slices_of(rows, keys, begins, kind=_ASYNCHRONOUS)
 
     def _moments(self, rows: np.ndarray) -> None:
@@ -281,9 +287,7 @@ class Generic:
     ) -> None:
         """Write slices from begin and end events. A begin and an end event match only if the columns ``keys`` are
         equal."""
-        columns = [np.ascontiguousarray(column, np.int64) for column in keys]
-        numbers, _ = Keys(len(keys)).ids(columns)
-        starts, ends, without = match_begin_end(numbers, rows["time"], begins)
+        starts, ends, without = match_begin_end(_numbers(keys), rows["time"], begins)
         first = rows[starts]
         last = rows[np.maximum(ends, 0)]
         ended = ends >= 0
@@ -294,7 +298,10 @@ class Generic:
             usual_phase = ord("B")
             track = np.zeros(len(first), np.uint32)
         arguments = self._with_phase(first["arguments"], first["phase"], usual_phase)
-        of_end = np.where(ended, last["arguments"], 0)
+        nothing = self._timeline.text("{}")
+        given = last["arguments"] != nothing
+        given &= ended
+        of_end = np.where(given, last["arguments"], 0)
         self._timeline.add(
             "host_slices",
             first["process"],
@@ -374,9 +381,7 @@ class Generic:
         given = events.present("id")
         if given.any():
             numbers = events.integers("id")[given]
-            numbers, inverse = np.unique(numbers, return_inverse=True)
-            texts = [self._timeline.text(str(number)) for number in numbers.tolist()]
-            out[given] = np.array(texts, np.uint32)[inverse]
+            out[given] = self._timeline.texts_of(numbers)
         scoped = events.ids("id2")
         out[scoped > 0] = scoped[scoped > 0]
         return out
@@ -438,3 +443,10 @@ class Generic:
         out: np.ndarray = texts.copy()
         out[which] = np.array(combined, np.uint32)[inverse]
         return out
+
+
+def _numbers(keys: list[np.ndarray]) -> np.ndarray:
+    """A number for each row. Rows with equal keys have equal numbers."""
+    columns = [np.ascontiguousarray(column, np.int64) for column in keys]
+    numbers, _ = Keys(len(keys)).ids(columns)
+    return numbers

@@ -193,6 +193,7 @@ _CALLS = ("runtime", "driver")
 _OF_HOST = tuple(_HOST_KINDS)
 
 _MARKS = re.compile(rb'"(?:schemaVersion|deviceProperties|baseTimeNanoseconds)"\s*:')
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 # The pattern of file names of tensorboard_trace_handler().
 _NAMED_BY_TORCH = re.compile(
     r"(?P<host>.+)_(?P<pid>\d{1,9})\.\d+\.pt\.trace\.json(?:\.gz)?"
@@ -205,6 +206,8 @@ _COPY = re.compile(r"Memcpy (\S+) \((.+) -> (.+)\)")
 _FILL = re.compile(r"Memset \((.+)\)")
 #: The largest id of functions and devices, which have 16 bits.
 _MOST = 0xFFFF
+#: The first number of streams whose id has more than 32 bits.
+_FIRST_STREAM = 500_000
 _DEVICE_FIELDS = {f.name for f in TABLES["devices"].fields if f.type in ("u32", "u64")}
 #: Device properties: Kineto's names, and a name that only ROCm uses.
 _PROPERTIES = DEVICE_PROPERTIES | {
@@ -220,8 +223,14 @@ class KinetoImporter:
 
     def recognizes(self, source: SourceFile) -> bool:
         head = source.head
-        if without_mark(head).startswith(b"{") and _MARKS.search(head):
-            return True
+        mark = _MARKS.search(head)
+        if without_mark(head).startswith(b"{") and mark:
+            # Inner objects of other programs have such keys, too.
+            before = _STRINGS.sub(b"", head[: mark.start()])
+            opened = before.count(b"{")
+            closed = before.count(b"}")
+            if opened == closed + 1:
+                return True
         return looks_like_events(head) and bool(_CATEGORIES.search(head))
 
     def read(self, source: SourceFile, out: Import) -> None:
@@ -310,18 +319,22 @@ class Kineto(Generic):
         pid, tid = numbers
         home = self._homes(events)
         device = _u16(_given(events, "device", pid))
-        context = _u16(events.integers("context"))
+        context = events.integers("context")
+        self._leave_values(events, "context", context > _MOST)
+        context = _u16(context)
+        stream = _given(events, "stream", tid)
         values = {
             "device": device,
             "context": context,
-            "stream": _u32(_given(events, "stream", tid)),
-            "correlation": self._correlations(events),
+            "stream": self._streams(stream, home, context),
+            "correlation": self._numbers_of(events, "correlation"),
             "graph_node": events.integers("graph node id"),
-            "graph": _u32(events.integers("graph id")),
             "start": start,
             "end": end,
         }
         fields = TABLES[table].offsets
+        if "graph" in fields:
+            values["graph"] = self._numbers_of(events, "graph id")
         known = {name: values[name] for name in values if name in fields}
         rows = rows_of(table, len(events), **known)
         self._write_externals(events, home)
@@ -347,7 +360,7 @@ class Kineto(Generic):
             "static_shared": self._sizes(events, "static shared memory"),
             "dynamic_shared": self._sizes(events, "shared memory"),
             "graph_node": events.integers("graph node id"),
-            "graph": events.integers("graph id"),
+            "graph": self._numbers_of(events, "graph id"),
         }
         for name in ("grid", "block"):
             x, y, z = self._triples(events.ids(name)).T
@@ -404,10 +417,11 @@ class Kineto(Generic):
             events.names, lambda name: SYNCHRONIZATIONS.get(name, 0)
         )
         record = np.maximum(events.integers("wait_on_cuda_event_record_corr_id"), 0)
-        rows["event"] = _u32(events.integers("wait_on_cuda_event_id"))
+        rows["event"] = self._numbers_of(events, "wait_on_cuda_event_id")
         rows["event_record"] = record
         # The wait is the only record that names the stream and the call of the recording of its event.
-        stream = _u32(events.integers("wait_on_stream"))
+        stream = events.integers("wait_on_stream")
+        stream = self._streams(stream, home, rows["context"])
         known = record > 0
         self._write_recorded(
             home[known],
@@ -419,7 +433,7 @@ class Kineto(Generic):
 
     def _cuda_events(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
         self._annotations(events, home, rows, kind=0)
-        event = _u32(events.integers("event_id"))
+        event = self._numbers_of(events, "event_id")
         self._write_recorded(
             home, event, rows["correlation"], rows["stream"], rows["context"]
         )
@@ -488,7 +502,7 @@ class Kineto(Generic):
         process, thread = self._timeline.threads(events.threads)
         fields = {
             "domain": np.full(len(events), domain),
-            "callback": _u32(events.integers("cbid")),
+            "callback": self._numbers_of(events, "cbid"),
             "name": events.names,
         }
         numbers, first = self._timeline.distinct("functions", process, *fields.values())
@@ -499,7 +513,7 @@ class Kineto(Generic):
         fits = numbers < _MOST
         kept = np.flatnonzero(outcome == Outcome.KEPT)
         outcome[kept[~fits]] = Outcome.FULL
-        correlation = self._correlations(events)
+        correlation = self._numbers_of(events, "correlation")
         columns = {
             "start": start,
             "end": end,
@@ -540,7 +554,7 @@ class Kineto(Generic):
         )
         process, thread = self._by_thread(events, self._overhead_thread)
         known = kinds >= 0
-        correlation = self._correlations(events)
+        correlation = self._numbers_of(events, "correlation")
         rows = rows_of(
             "overheads",
             len(events),
@@ -718,21 +732,44 @@ class Kineto(Generic):
         """The sizes in a column. Other values become 0 and are counted as left out."""
         values = events.integers(column)
         unusable = (values < 0) | (values > most)
-        count = int(np.count_nonzero(unusable))
-        what = f"argument {column} of {self._timeline.kind_of(events)}"
-        self._timeline.out.left(what, count, why="out of range")
+        self._leave_values(events, column, unusable)
         return np.where(unusable, 0, values)
 
-    def _correlations(self, events: Events) -> np.ndarray:
-        """The correlation ids of events, 0xffffffff for -1. Ids of more than 32 bits become 0 and are counted as left
-        out."""
-        values = events.integers("correlation")
-        unusable = (values < -1) | (values > 0xFFFFFFFF)
-        if unusable.any():
-            count = int(np.count_nonzero(unusable))
-            what = f"argument correlation of {self._timeline.kind_of(events)}"
-            self._timeline.out.left(what, count, why="out of range")
+    def _numbers_of(self, events: Events, column: str) -> np.ndarray:
+        """The ids in a column, 0xffffffff for -1. Ids of more than 32 bits become 0 and are counted as left out."""
+        values = events.integers(column)
+        unusable = _is_large(values)
+        self._leave_values(events, column, unusable)
         return _u32(np.where(unusable, 0, values))
+
+    def _leave_values(self, events: Events, column: str, unusable: np.ndarray) -> None:
+        """Count the unusable values of a column as left out."""
+        count = int(np.count_nonzero(unusable))
+        if count:
+            what = f"argument {column} of {self._timeline.kind_of(events)}"
+            self._timeline.out.left(what, count, why="out of range")
+
+    def _streams(
+        self, ids: np.ndarray, home: np.ndarray, context: np.ndarray
+    ) -> np.ndarray:
+        """The numbers of streams. A stream whose id has more than 32 bits gets a number, and its id becomes its
+        name."""
+        large = _is_large(ids)
+        numbers = _u32(ids)
+        if not large.any():
+            return numbers
+        assigned, _ = self._timeline.distinct("large streams", ids[large])
+        numbers[large] = _FIRST_STREAM + assigned
+        names = self._timeline.texts_of(ids[large])
+        self._timeline.add_once(
+            "resource_names",
+            home[large],
+            object=numbers[large],
+            context=context[large],
+            name=names,
+            kind=1,
+        )
+        return numbers
 
     def _triples(self, texts: np.ndarray) -> np.ndarray:
         def triple(text: str) -> list[int]:
@@ -807,6 +844,12 @@ def _number(id_: int | bytes | None) -> int:
 def _u16(values: np.ndarray) -> np.ndarray:
     """Values as 16 bits, 0xffff for values out of range."""
     return np.where((values >= 0) & (values <= _MOST), values, _MOST)
+
+
+def _is_large(ids: np.ndarray) -> np.ndarray:
+    """Whether ids have more than 32 bits. The id -1 has 32 bits."""
+    large: np.ndarray = (ids < -1) | (ids > 0xFFFFFFFF)
+    return large
 
 
 def _u32(values: np.ndarray) -> np.ndarray:

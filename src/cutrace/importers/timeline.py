@@ -233,6 +233,12 @@ class ImportTimeline:
             text = text.encode("utf-8", "replace")
         return self.reader.scanner.text_id(text)
 
+    def texts_of(self, numbers: np.ndarray) -> np.ndarray:
+        """The ids of numbers as strings."""
+        which, inverse = np.unique(numbers, return_inverse=True)
+        texts = [self.text(str(number)) for number in which.tolist()]
+        return np.array(texts, np.uint32)[inverse]
+
     def by_text(
         self, ids: np.ndarray, make: Callable[[str], Any], kind: Any = np.int64
     ) -> np.ndarray:

@@ -133,8 +133,8 @@ def _refuse(word: str) -> Any:
 @dataclass(frozen=True)
 class ArgumentParts:
     """The pieces of JSON of one string of arguments, each empty or preceded by a comma: ``beside`` has keys of the
-    event, ``inside`` the arguments, ``of_end`` the arguments of the end event. ``phase`` is the phase of the imported
-    event.
+    event, ``inside`` the arguments, ``of_end`` the keys and the arguments of the end event. ``phase`` is
+    the phase of the imported event.
     """
 
     beside: bytes = b""
@@ -160,18 +160,25 @@ def split(text: str) -> ArgumentParts:
         return ArgumentParts(inside=b"," + inner.encode("utf-8", "replace"))
     del value[WRAP]
     end = wrap.pop("end", None)
-    of_end = b""
-    if end is not None:
-        of_end = b',"args":' + dumped(end)
     phase = wrap.pop("ph", "")
     if not isinstance(phase, str):
         phase = ""
     return ArgumentParts(
         beside=members(wrap),
         inside=members(value),
-        of_end=of_end,
+        of_end=_of_end(end),
         phase=phase,
     )
+
+
+def _of_end(end: Any) -> bytes:
+    """The keys and the arguments of an end event, each preceded by a comma."""
+    beside = b""
+    if isinstance(end, dict) and isinstance(end.get(WRAP), dict):
+        beside = members(end.pop(WRAP))
+    if not end:
+        return beside
+    return beside + b',"args":' + dumped(end)
 
 
 class EventArguments:
