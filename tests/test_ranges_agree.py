@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cutrace
-from captures import DATA, Capture
+from captures import DATA, ORIGIN, Capture, join
 from cutrace.analysis.context import StatsOptions
 from cutrace.analysis.coverage import RangeShare, coverage
 from cutrace.analysis.statistics.host import HOST_SLICES
@@ -224,6 +224,21 @@ def test_traces_and_statistics_say_the_same_about_ranges(capture, by, tmp_path):
         shares = RANGE_SHARES.of(trace, StatsOptions(ranges=by))
     cutrace.convert(capture, tmp_path / "a.pftrace", ranges=by, capture=False)
     assert decode(tmp_path / "a.pftrace").attributes["cutrace.ranges"] == coverage(shares)
+
+
+def test_shares_include_the_annotations_of_processes_without_nvtx(tmp_path):
+    parts = [tmp_path / "0.bin", tmp_path / "1.bin"]
+    with Capture(parts[0]) as c:
+        c.push_pop("step", 10, 20)
+        _launches(c, (15, 100), (30, 100))
+    with Capture(parts[1], pid=200) as c:
+        c.add("host_slices", start=ORIGIN + 10, end=ORIGIN + 20, name="step", kind=2, thread=100)
+        _launches(c, (15, 100))
+    whole = join(tmp_path / "a.bin", parts)
+    with cutrace.load(whole) as trace:
+        shares = coverage(RANGE_SHARES.of(trace))
+    cutrace.convert(whole, tmp_path / "a.pftrace", capture=False)
+    assert decode(tmp_path / "a.pftrace").attributes["cutrace.ranges"] == shares
 
 
 def test_nothing_is_said_without_ranges_or_for_frames_of_python(tmp_path):

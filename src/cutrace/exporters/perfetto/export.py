@@ -280,9 +280,9 @@ class DerivedWork:
         self._counters = counters
         self._thread = thread
         calls = blocks.of(process, "api_calls")
-        # Without NVTX ranges nothing is projected.
+        # Without NVTX ranges nothing is projected, and no output has the shares of ranges.
         ranges: list[BlockInfo] = []
-        if blocks.of(process, "nvtx_ranges"):
+        if trace.count("nvtx_ranges"):
             ranges = blocks.of(process, *RANGE_TABLES)
         read = blocks.ahead([*calls, *ranges])
         ranges_ahead = RangesAhead(read, ranges, by)
