@@ -241,6 +241,7 @@ class InnerTimes:
         starts: np.ndarray,
         ends: np.ndarray,
         groups: np.ndarray,
+        levels: np.ndarray | None = None,
     ) -> None: ...
     def finish(self) -> None: ...
     def times(self) -> np.ndarray: ...
@@ -255,6 +256,7 @@ class PathTimes:
         ends: np.ndarray,
         labels: np.ndarray,
         domains: np.ndarray | None = None,
+        levels: np.ndarray | None = None,
     ) -> None: ...
     def add_work(
         self,

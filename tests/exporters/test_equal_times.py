@@ -9,6 +9,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
 import cutrace
 from captures import ORIGIN, Capture
+from cutrace.analysis.statistics.host import HOST_SLICES
 from pftrace import decode
 
 
@@ -60,6 +61,21 @@ def test_ranges_on_a_stream_with_the_same_work_nest_by_their_depth(tmp_path: Pat
         for depth, name in ((2, "inner"), (1, "middle"), (0, "outer")):
             c.push_pop(name, 5, 15, depth=depth)
     assert converted(path, derived=True) == ["outer", "middle", "inner"]
+
+
+def test_statistics_nest_ranges_and_slices_as_traces_do(tmp_path: Path) -> None:
+    path = tmp_path / "run.bin"
+    with Capture(path) as c:
+        for kind, name in ((1, "aten::mm"), (3, "python")):
+            c.add("host_slices", start=ORIGIN + 5, end=ORIGIN + 15, thread=100, kind=kind, name=name)
+        for depth, name in ((2, "inner"), (0, "outer"), (1, "middle")):
+            c.push_pop(name, 5, 15, depth=depth)
+        c.api("cudaLaunchKernel", 7, 8, correlation=1)
+        c.kernel(c.launch("k"), 50, 60, correlation=1)
+    cutrace.convert(path, tmp_path / "run.folded")
+    assert (tmp_path / "run.folded").read_text() == "outer;middle;inner;python;aten::mm;k 10\n"
+    with cutrace.load(path) as trace:
+        assert {use.name: use.self_ns for use in HOST_SLICES.of(trace)} == {"aten::mm": 10, "python": 0}
 
 
 def test_slices_of_a_perfetto_trace_stay_nested(tmp_path: Path) -> None:

@@ -40,9 +40,14 @@ RANGE_TABLES = ("nvtx_ranges", "host_slices")
 #: The domain of host slices that are no ranges.
 NO_DOMAIN = 0xFFFFFFFF
 
-_ANNOTATION = next(
-    number for number, name in HOST_SLICE_KINDS.items() if name == "annotation"
-)
+_KINDS = {name: number for number, name in HOST_SLICE_KINDS.items()}
+_ANNOTATION = _KINDS["annotation"]
+
+#: The levels of slices of the host and of API calls: see :func:`levels_of`. On a thread, NVTX ranges contain slices of
+#: the host, and these contain calls. Calls of the runtime contain calls of the driver, and both contain calls of the
+#: system.
+LEVEL_OF_SLICES = 0x800
+LEVEL_OF_CALLS = LEVEL_OF_SLICES + 2
 
 
 def are_ranges(table: str, rows: Any) -> np.ndarray:
@@ -63,6 +68,20 @@ def domains_of(table: str, rows: Any) -> np.ndarray:
         domain: np.ndarray = rows["domain"]
         return domain
     return np.where(are_ranges(table, rows), 0, NO_DOMAIN).astype(np.uint32)
+
+
+def levels_of(table: str, rows: Any) -> np.ndarray:
+    """The level (uint16) of each row of a table of :data:`RANGE_TABLES`. Of rows with equal times, the outer row has
+    the lower level."""
+    if table == "nvtx_ranges":
+        depth: np.ndarray = np.minimum(rows["depth"], LEVEL_OF_SLICES - 1)
+        return depth
+    kind = rows["kind"]
+    levels = np.full(len(rows), LEVEL_OF_SLICES + 1, np.uint16)
+    levels[kind == _ANNOTATION] = LEVEL_OF_SLICES
+    levels[kind == _KINDS["python"]] = LEVEL_OF_SLICES
+    levels[kind == _KINDS["system call"]] = LEVEL_OF_CALLS + 2
+    return levels
 
 
 def nest_numbers(threads: np.ndarray, domains: np.ndarray) -> np.ndarray:

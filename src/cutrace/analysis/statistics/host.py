@@ -47,8 +47,8 @@ class _HostCollector(SliceCollector[HostUse]):
 
     def project(self, slices: ProjectedSlices) -> None:
         super().project(slices)
-        thread, start, end, group, _ = slices.at(slices.end != FOREVER)
-        self._inner.add(thread, start, end, group)
+        thread, start, end, group, _, level = slices.at(slices.end != FOREVER)
+        self._inner.add(thread, start, end, group, level)
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[HostUse]:
         self._inner.finish()

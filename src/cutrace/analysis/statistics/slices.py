@@ -11,7 +11,13 @@ import numpy as np
 
 from ...trace.ordered import Columns
 from ...trace.quality import GPU_WORK
-from ...trace.ranges import NO_DOMAIN, RANGE_TABLES, domains_of, nest_numbers
+from ...trace.ranges import (
+    NO_DOMAIN,
+    RANGE_TABLES,
+    domains_of,
+    levels_of,
+    nest_numbers,
+)
 from ...trace.rows import LATEST
 from ..collection import GroupedCollector, Grouping, StatsCollector, Use, duration
 from ..context import CollectorContext
@@ -23,14 +29,15 @@ FOREVER = int(LATEST)
 
 
 class ProjectedSlices(NamedTuple):
-    """Slices whose GPU work is known, as parallel arrays: thread, start and end (ns), number, and domain
-    (:func:`cutrace.trace.ranges.domains_of`)."""
+    """Slices whose GPU work is known, as parallel arrays: thread, start and end (ns), number, domain
+    (:func:`cutrace.trace.ranges.domains_of`) and level (:func:`cutrace.trace.ranges.levels_of`)."""
 
     thread: np.ndarray
     start: np.ndarray
     end: np.ndarray
     number: np.ndarray
     domain: np.ndarray
+    level: np.ndarray
 
     def at(self, mask: np.ndarray) -> ProjectedSlices:
         """The slices where the mask is true."""
@@ -52,7 +59,8 @@ class SliceGrouping(Grouping[Use]):
         """The slices whose GPU work is known, each with its number."""
         (table,) = self.tables
         domain = domains_of(table, rows)
-        columns = (rows["thread"], rows["start"], rows["end"], numbers, domain)
+        level = levels_of(table, rows)
+        columns = (rows["thread"], rows["start"], rows["end"], numbers, domain, level)
         slices = ProjectedSlices(*columns)
         if self.projects is None:
             return slices
@@ -84,10 +92,10 @@ class SliceCollector(GroupedCollector[Use]):
         """Add slices. Their numbers are their groups."""
         is_range = slices.domain != NO_DOMAIN
         if is_range.any():
-            thread, start, end, group, domain = slices.at(is_range)
+            thread, start, end, group, domain, _ = slices.at(is_range)
             self.ranges.add(nest_numbers(thread, domain), start, end, group)
         if not is_range.all():
-            thread, start, end, group, _ = slices.at(~is_range)
+            thread, start, end, group, *_ = slices.at(~is_range)
             self._others.add(thread, start, end, group)
 
     def launch(self, work: Work) -> None:

@@ -37,6 +37,7 @@ from ...runbin.layout import HOST_SLICE_KINDS, SHARED, Field, TableLayout
 from ...runbin.layout import TABLES as LAYOUT
 from ...trace import Trace
 from ...trace.ordered import NEVER
+from ...trace.ranges import LEVEL_OF_CALLS, levels_of
 from ...trace.rows import chosen
 from . import placing, proto
 from .descriptors import DERIVED, Descriptors, counter
@@ -178,33 +179,21 @@ class HostTable(NamedTuple):
         return "end" in self.layout.offsets and not self.open
 
 
-# On a thread, NVTX ranges contain slices of the host, and these contain calls. Calls of the runtime contain calls of
-# the driver, and both contain calls of the system.
-_LEVEL_OF_SLICES = 0x800
-_LEVEL_OF_CALLS = _LEVEL_OF_SLICES + 2
 _DRIVER = 1
-# Kinds of slices of the host.
-_ANNOTATION = 2
-_PYTHON = 3
-_SYSTEM = 4
 
 
 def _levels_of_ranges(trace: Trace, rows: np.ndarray) -> np.ndarray:
-    depth: np.ndarray = np.minimum(rows["depth"], _LEVEL_OF_SLICES - 1)
-    return depth
+    return levels_of("nvtx_ranges", rows)
 
 
 def _levels_of_calls(trace: Trace, rows: np.ndarray) -> np.ndarray:
-    levels = np.full(len(rows), _LEVEL_OF_CALLS, np.uint16)
+    levels = np.full(len(rows), LEVEL_OF_CALLS, np.uint16)
     levels += trace.functions["domain"].take(rows["function"]) == _DRIVER
     return levels
 
 
 def _levels_of_slices(trace: Trace, rows: np.ndarray) -> np.ndarray:
-    levels = np.full(len(rows), _LEVEL_OF_SLICES + 1, np.uint16)
-    levels[np.isin(rows["kind"], (_ANNOTATION, _PYTHON))] = _LEVEL_OF_SLICES
-    levels[rows["kind"] == _SYSTEM] = _LEVEL_OF_CALLS + 2
-    return levels
+    return levels_of("host_slices", rows)
 
 
 #: The categories of calls by their domain.

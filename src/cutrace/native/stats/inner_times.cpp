@@ -1,9 +1,11 @@
 // The time of slices in their direct inner slices, by group.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,8 +21,9 @@ namespace {
 class InnerTimes {
  public:
   void add(Column<std::uint32_t> threads, Column<std::int64_t> starts, Column<std::int64_t> ends,
-           Column<std::uint32_t> groups) {
+           Column<std::uint32_t> groups, std::optional<Column<std::uint16_t>> levels) {
     need_rows(starts.size, threads, ends, groups);
+    if (levels) need_rows(starts.size, *levels);
     nb::gil_scoped_release release;
     std::vector<std::size_t> order;
     for (std::size_t begin = 0; begin < starts.size; begin += order.size()) {
@@ -28,8 +31,11 @@ class InnerTimes {
       while (end < starts.size && starts[end] == starts[begin]) ++end;
       order.resize(end - begin);
       std::iota(order.begin(), order.end(), begin);
-      // If slices have the same start, the longest slice encloses the others.
-      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ends[a] > ends[b]; });
+      // If slices have the same start, the longest slice encloses the others. Of equal times, the level decides.
+      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+        if (ends[a] != ends[b]) return ends[a] > ends[b];
+        return levels && (*levels)[a] < (*levels)[b];
+      });
       for (const std::size_t row : order) begin_slice({starts[row], ends[row], groups[row]}, threads[row]);
     }
   }
@@ -65,7 +71,8 @@ void bind_inner_times(nb::module_& m) {
   nb::class_<InnerTimes>(m, "InnerTimes", "The time of slices in their direct inner slices, by group.")
       .def(nb::init<>())
       .def("add", &InnerTimes::add, nb::arg("threads"), nb::arg("starts"), nb::arg("ends"), nb::arg("groups"),
-           "Add slices in the order of their start (ns).")
+           nb::arg("levels") = nb::none(),
+           "Add slices in the order of their start (ns). Of slices with equal times, the outer slice has the lower level.")
       .def("finish", &InnerTimes::finish, "Drop the open slices before the slices of another process follow.")
       .def("times", [](const InnerTimes& self) { return to_array(std::vector(self.times())); },
            "The times (ns) by group, up to the last group with a slice that encloses another.");

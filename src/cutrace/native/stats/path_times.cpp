@@ -35,16 +35,20 @@ class PathTimes {
   using Adopter = std::pair<std::uint32_t, std::vector<std::uint32_t>>;
 
   void add_ranges(Column<std::uint32_t> threads, Column<std::int64_t> starts, Column<std::int64_t> ends,
-                  Column<std::uint32_t> labels, std::optional<Column<std::uint32_t>> domains) {
+                  Column<std::uint32_t> labels, std::optional<Column<std::uint32_t>> domains,
+                  std::optional<Column<std::uint16_t>> levels) {
     need_rows(starts.size, threads, ends, labels);
     if (domains) need_rows(starts.size, *domains);
+    if (levels) need_rows(starts.size, *levels);
     nb::gil_scoped_release release;
     forget();
     std::vector<std::size_t> order(starts.size);
     std::iota(order.begin(), order.end(), 0);
-    // If ranges have the same start, the longest range encloses the others.
+    // If ranges have the same start, the longest range encloses the others. Of equal times, the level decides.
     const auto earlier = [&](std::size_t a, std::size_t b) {
-      return starts[a] != starts[b] ? starts[a] < starts[b] : ends[a] > ends[b];
+      if (starts[a] != starts[b]) return starts[a] < starts[b];
+      if (ends[a] != ends[b]) return ends[a] > ends[b];
+      return levels && (*levels)[a] < (*levels)[b];
     };
     if (!std::is_sorted(order.begin(), order.end(), earlier)) std::stable_sort(order.begin(), order.end(), earlier);
     for (const std::size_t row : order) {
@@ -274,9 +278,10 @@ void bind_path_times(nb::module_& m) {
   times.attr("WORK") = PathTimes::kWork;
   times.def(nb::init<>())
       .def("add_ranges", &PathTimes::add_ranges, nb::arg("threads"), nb::arg("starts"), nb::arg("ends"), nb::arg("labels"),
-           nb::arg("domains") = nb::none(),
-           "Add ranges (ns), and the numbers of their domains, by default 0. No range starts before a range of an earlier call,\n"
-           "or before the launch of earlier work.")
+           nb::arg("domains") = nb::none(), nb::arg("levels") = nb::none(),
+           "Add ranges (ns), and the numbers of their domains and their levels, by default 0. Of ranges with equal\n"
+           "times, the outer range has the lower level. No range starts before a range of an earlier call, or before the launch\n"
+           "of earlier work.")
       .def("add_work", &PathTimes::add_work, nb::arg("threads"), nb::arg("called"), nb::arg("known"), nb::arg("labels"),
            nb::arg("times"), nb::arg("created") = nb::none(), nb::arg("creations") = nb::list(),
            nb::arg("owners") = nb::none(), nb::arg("adopters") = nb::list(),
