@@ -7,7 +7,7 @@ import pytest
 
 import cutrace
 from captures import DATA, Capture
-from cutrace.trace.launches import CLOCK_ERROR, Launches, LaunchTimes, OwnedCalls
+from cutrace.trace.launches import CLOCK_ERROR, CallBlocks, Launches, LaunchTimes, OwnedCalls
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in DATA.glob("*.bin")))
@@ -18,7 +18,8 @@ def test_both_ways_find_the_same_calls(name):
         assert (np.diff(whole.starts) >= 0).all()
         for process in trace.processes:
             work = trace.kernels[trace.kernels["process"] == process.index]
-            newest = Launches(trace).of(process.index, 20)
+            infos = trace.infos_by_process(("api_calls",))[process.index]
+            newest = CallBlocks(trace.block, infos.get("api_calls", ()), 20)
             newest.read_until(1 << 62)
             found = newest.find(work["correlation"])
             call = whole.of(work)
@@ -35,7 +36,7 @@ def test_calls_are_read_in_step_with_work(tmp_path):
             c.api("cudaLaunchKernel", start, start + 5, correlation=number)
             c.flush()
     with cutrace.load(tmp_path / "run.bin") as trace:
-        newest = Launches(trace).of(0, 4)
+        newest = CallBlocks(trace.block, trace.block_infos("api_calls"), 4)
         ids = np.array([1, 2, 3, 0], np.uint32)
         newest.read_until(trace.start)
         assert newest.find(ids).known.tolist() == [True, False, False, False]

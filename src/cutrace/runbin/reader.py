@@ -125,6 +125,7 @@ class Reader:
         self._damage = dict.fromkeys(damage)  # in order, each once
         self._index(headers, offsets)
         self._unread = np.ones(len(self.offsets), bool)
+        self._infos: dict[int, BlockInfo] = {}
         self.processes: list[dict[str, Any]] = [{} for _ in range(self._process_count)]
         self._beginnings: set[int] = set()
         describes = self.headers["kind"] == PROCESS_BLOCK
@@ -259,9 +260,12 @@ class Reader:
 
     def block(self, index: int) -> BlockInfo:
         """The block with this index in :attr:`headers`."""
+        known = self._infos.get(index)
+        if known is not None:
+            return known
         h = self.headers[index]
         table = BY_NUMBER.get(int(h["kind"]))
-        return BlockInfo(
+        info = BlockInfo(
             index=index,
             table=table.name if table else None,
             rows=int(h["rows"]),
@@ -271,6 +275,8 @@ class Reader:
             last_time=int(h["last_time"]),
             process=int(self.process_of[index]),
         )
+        self._infos[index] = info
+        return info
 
     def table(self, index: int) -> TableLayout:
         """The table whose rows the block with this index holds. Raises KeyError for other blocks."""

@@ -175,12 +175,6 @@ class Launches:
         """The launching calls of the whole trace, in memory."""
         return OutermostLaunches(_outermost(self._trace))
 
-    def of(self, process: int, bits: int) -> CallBlocks:
-        """The newest ``2**bits`` calls of a process."""
-        trace = self._trace
-        infos = trace.infos_by_process(("api_calls",))[process]
-        return CallBlocks(trace.block, infos.get("api_calls", ()), bits)
-
     def ids(self, rows_of: Iterable[tuple[Any, np.ndarray]]) -> ProcessIds:
         """The ids of calls that were recorded. ``rows`` are pairs of a process, and rows of GPU work or calls."""
         pairs = []

@@ -12,7 +12,7 @@ import numpy as np
 from ..runbin.blocks import Damage
 from ..runbin.layout import LOSS_REASONS
 from ..units import count_of
-from .launches import REMEMBERED_BITS, Launches
+from .launches import REMEMBERED_BITS, CallBlocks
 
 if TYPE_CHECKING:
     from .process import Process
@@ -202,16 +202,18 @@ def early_starts(trace: Trace) -> dict[str, EarlyStart]:
 
     Memory is bounded: the last 2^20 calls of a process are remembered. A row whose call is forgotten is not checked.
     """
-    processes = trace.infos_by_process(GPU_WORK)
-    launches = Launches(trace)
+    processes = trace.infos_by_process((*GPU_WORK, "api_calls"))
     out = {}
     for table in GPU_WORK:
         checked = 0
         count = 0
         largest = 0
-        for process, blocks in enumerate(processes):
-            calls = launches.of(process, REMEMBERED_BITS)
-            infos = blocks.get(table, [])
+        for blocks in processes:
+            infos = blocks.get(table)
+            if not infos:
+                continue
+            of_calls = blocks.get("api_calls", ())
+            calls = CallBlocks(trace.block, of_calls, REMEMBERED_BITS)
             for info in sorted(infos, key=lambda info: info.last_time):
                 calls.read_until(info.last_time + 1)
                 rows, _ = trace.block(info)
