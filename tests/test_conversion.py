@@ -273,8 +273,15 @@ def test_the_tables_of_losses_have_what_the_file_lacks(lacking, tmp_path):
 
     parquet = pytest.importorskip("pyarrow.parquet")
     cutrace.convert([capture], tmp_path / "a.parquet")
-    rows = parquet.read_table(tmp_path / "a.parquet" / "losses.parquet").to_pylist()
-    assert sorted((row["count"], row["reason"]) for row in rows) == expected
+    tables = [parquet.read_table(tmp_path / "a.parquet" / "losses.parquet")]
+    with cutrace.load(capture) as trace:
+        tables.append(trace.arrow("losses"))
+    pytest.importorskip("duckdb")
+    tables.append(cutrace.sql(capture, "select * from losses"))
+    for table in tables:
+        assert sorted((row["count"], row["reason"]) for row in table.to_pylist()) == expected
+    details = {row["detail"] for row in table.to_pylist()}
+    assert any("process 100" in detail for detail in details)
 
 
 def packet_ends(data: bytes) -> Iterator[int]:

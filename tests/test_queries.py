@@ -96,6 +96,10 @@ def test_launch_configurations_filter_sort_and_join(tmp_path):
     assert starts("grid_x in (1, 2) or name = 'large'") == [0, 1, 3]
     assert starts("true order by grid_x, start desc") == [2, 1, 3, 0]
     assert starts("grid_x = (select grid_x from launches where name = 'small')") == [1]
+    assert cutrace.sql(tmp_path / "a.bin", "select id, short_name from launches").to_pylist() == [
+        {"id": small, "short_name": "small"},
+        {"id": large, "short_name": "large"},
+    ]
 
 
 def test_sums_agree_with_stats_and_are_integers():

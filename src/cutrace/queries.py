@@ -143,9 +143,9 @@ def _table(trace: Trace, name: str) -> Any:
         short = arrow.pyarrow().array(names, arrow.pyarrow().string())
         return table.add_column(place, _short_name().name, short)
     kernels = CollectorContext(trace, DEFAULTS).kernels
-    numbers = kernels.numbers
+    numbers = kernels.numbers[1:]
     if name == "kernels":
-        numbers = numbers[rows["launch"]]
+        numbers = kernels.numbers[rows["launch"]]
     nothing = np.zeros(len(kernels.names), bool)
     short = arrow.dictionary(kernels.names, numbers, nothing)
     return table.add_column(place, _short_name().name, short)

@@ -18,8 +18,9 @@ from .._native import demangle
 from ..errors import CutraceError
 from ..runbin.layout import NOT_SHOWN, REFERENCES, TABLES, Field, TableLayout
 from ..trace import Trace
+from ..trace.quality import losses_of_the_file
 from .base import Request
-from .rows import losses_of_the_file, pieces
+from .rows import pieces
 
 #: The characters that need quotes.
 _SPECIAL = frozenset(',"\r\n')

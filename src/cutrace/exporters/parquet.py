@@ -20,8 +20,9 @@ from .._native import demangle
 from ..runbin.layout import TABLES, TableLayout
 from ..trace import Trace
 from ..trace.arrow import array, column, dictionary, processes, pyarrow
+from ..trace.quality import losses_of_the_file
 from .base import Request
-from .rows import losses_of_the_file, pieces
+from .rows import pieces
 
 #: Version of the schema, in the metadata of each file.
 SCHEMA_VERSION = 1

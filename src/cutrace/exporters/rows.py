@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-from ..runbin.layout import LOSS_REASONS, REFERRED
+from ..runbin.layout import REFERRED
 from ..trace import Trace
-from ..trace.quality import unfinished, unreadable
-
-_NUMBERS = {name: number for number, (name, _) in LOSS_REASONS.items()}
 
 
 def pieces(trace: Trace, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -21,22 +17,6 @@ def pieces(trace: Trace, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield rows, rows[:0]
         return
     yield from map(trace.block, trace.block_infos(name))
-
-
-def losses_of_the_file(trace: Trace) -> list[dict[str, Any]]:
-    """The losses that the file of a trace shows and its table ``losses`` lacks: processes whose capture was not closed,
-    and damage. They are rows of that table, with strings in place of ids. Reads all blocks."""
-    rows = []
-    for loss in (*unfinished(trace.processes), *unreadable(trace.quality.damage)):
-        row = {
-            "time": 0,
-            "count": loss.count,
-            "reason": _NUMBERS[loss.reason],
-            "process": loss.process,
-            "detail": loss.detail,
-        }
-        rows.append(row)
-    return rows
 
 
 def payload_columns(rows: np.ndarray) -> dict[str, np.ndarray]:

@@ -11,9 +11,10 @@ import numpy as np
 
 from .._native import demangle
 from ..errors import CutraceError
-from ..runbin.layout import NOT_SHOWN, TABLES, TYPES, Field
+from ..runbin.layout import NOT_SHOWN, REFERRED, TABLES, TYPES, Field
 from .nccl import NcclCall, payload_fields
 from .origins import NODE_FIELDS, OUTSIDE
+from .quality import losses_of_the_file
 from .strings import StringTable
 
 if TYPE_CHECKING:
@@ -144,6 +145,18 @@ def table(
 ) -> Any:
     """The result of :meth:`cutrace.Trace.arrow`. ``indexed`` makes dictionary columns of all columns of another table,
     which share their indices: a third of the memory of ``kernels``."""
+    whole = _with_row_0(trace, name, indexed)
+    if name in REFERRED.values():
+        return whole.slice(1)
+    if name == "losses":
+        more = losses_of_the_file(trace)
+        added = pyarrow().Table.from_pylist(more, whole.schema)
+        whole = pyarrow().concat_tables([whole, added]).unify_dictionaries()
+    return whole
+
+
+def _with_row_0(trace: Trace, name: str, indexed: bool = False) -> Any:
+    """The rows of :meth:`cutrace.Trace.table`. Row 0 of a table that others refer to means "unknown"."""
     pa = pyarrow()
     rows = trace.table(name)
     columns = []
@@ -155,7 +168,7 @@ def table(
             columns.append(array(trace.strings, field, described, rows, readable))
         referred = layout.referred(field)
         if referred:
-            other = table(trace, referred)
+            other = _with_row_0(trace, referred)
             columns += _columns_of(other, rows[field.name], indexed)
         if field.name == "end":
             durations = rows["end"] - rows["start"]

@@ -24,6 +24,7 @@ GPU_WORK = ("kernels", "memcpys", "memsets", "graph_launches")
 # Losses that the program or its user caused: ranges without a start or an end, and rows older than the rows to keep.
 _INTENDED = ("nvtx_open", "nvtx_unmatched_pop", "let_go")
 _MEANINGS = dict(LOSS_REASONS.values())
+_NUMBERS = {name: number for number, (name, _) in LOSS_REASONS.items()}
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,22 @@ class Quality:
                 )
         yield from map(located, self.damage)
         yield from self.notes
+
+
+def losses_of_the_file(trace: Trace) -> list[dict[str, Any]]:
+    """The losses that the file of a trace shows and its table ``losses`` lacks: processes whose capture was not closed,
+    and damage. They are rows of that table, with strings in place of ids. Reads all blocks."""
+    rows = []
+    for loss in (*unfinished(trace.processes), *unreadable(trace.quality.damage)):
+        row = {
+            "time": 0,
+            "count": loss.count,
+            "reason": _NUMBERS[loss.reason],
+            "process": loss.process,
+            "detail": loss.detail,
+        }
+        rows.append(row)
+    return rows
 
 
 def early_starts(trace: Trace) -> dict[str, EarlyStart]:

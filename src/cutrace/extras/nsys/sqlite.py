@@ -24,9 +24,10 @@ from ...analysis.names import normalize_kernel
 from ...embedding import SQLITE_COLUMN, SQLITE_TABLE
 from ...errors import CutraceError
 from ...exporters.base import Request
-from ...exporters.rows import losses_of_the_file, pieces
+from ...exporters.rows import pieces
 from ...runbin.layout import REFERRED, TABLES
 from ...trace import Process, Trace
+from ...trace.quality import losses_of_the_file
 from . import schema as nsys
 from .schema import THREAD_BITS, THREADS, SqlColumn, SqlTable
 
