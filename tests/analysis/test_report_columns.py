@@ -441,7 +441,7 @@ def test_gpus_with_graphs(capture):
     want = []
     for (process, device), mine in grouped(((w.process, w.device), w) for w in work(capture)).items():
         of = Counter(w.table for w in mine)
-        kernel_time = sum(w.duration for w in mine if w.table == "kernels")
+        kernel_time = sum(w.duration for w in mine if w.table in ("kernels", "graph_launches"))
         compute = gpu(capture, process, device)["compute"]
         used, whole = busy(mine), span(mine)
         kernels = of["kernels"] + of["graph_launches"]

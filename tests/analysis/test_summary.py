@@ -57,6 +57,8 @@ def test_busy_and_compute_mean_what_they_mean_in_the_reports(tmp_path):
         (gpu,) = summarize(trace).gpus
         (use,) = GPUS.of(trace)
     assert (gpu.busy_ns, gpu.compute_ns) == (use.busy, use.compute) == (600, 200)
+    assert (gpu.kernels, gpu.kernel_ns) == (3, 450)
+    assert use.kernel_ns == 450
 
 
 def test_a_gpu_that_the_capture_does_not_describe_is_counted_too(tmp_path):

@@ -40,7 +40,7 @@ def test_reports_are_chosen_by_name_in_that_order(tmp_path):
     (kernel,) = found["reports"][1]["rows"]
     assert kernel == {
         "share": 1.0, "total_ns": 250, "count": 2, "mean_ns": 125.0, "median_ns": 125.0, "min_ns": 100, "max_ns": 150,
-        "stddev_ns": 35.355339, "name": "saxpy",
+        "stddev_ns": 35.35533905932738, "name": "saxpy",
     }  # fmt: skip
 
 
@@ -320,5 +320,5 @@ def test_it_opens_with_what_took_the_time(tmp_path):
     ]
     lines = cutrace("stats", DATA / "torch_step.bin").stdout.splitlines()
     assert [line[:16].strip() for line in lines[:6]] == ["GPU busy", "most time", "idle", "copies", "missing", ""]
-    assert lines[2] == "idle            2.936s of stream 7, the busiest; 100.0% waited for the host"
+    assert lines[2] == "idle            2.936s of stream 7, the busiest; >99.9% waited for the host"
     assert "missing" not in cutrace("stats", DATA / "torch_step.bin", "--report", "gpu_sum").stdout

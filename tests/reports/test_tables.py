@@ -32,6 +32,10 @@ def text(form: str, table: Table = TABLE, **options) -> str:
         (None, "ns", "-"),
         (0.5, "1", "50.0%"),
         (0.0001, "1", "<0.1%"),
+        (0.9994, "1", "99.9%"),
+        (0.99999, "1", ">99.9%"),
+        (1.0, "1", "100.0%"),
+        (True, "text", "true"),
         (1_500, "ns", "1.5us"),
         (1_500, "change", "+1.5us"),
         (-1_500, "change", "-1.5us"),
@@ -111,6 +115,12 @@ def test_json_shows_the_letters_of_all_languages():
     written = text("json", table, about={"source": "é.bin"})
     assert [word in written for word in ("größe", "Größen", "naïve", "日本", "é.bin")] == [True] * 5
     assert "\\u" not in written
+
+
+def test_programs_get_all_digits():
+    table = Table("t", "T", (Column("x", "number"),), [(1.5e-08,), (1 / 3,)])
+    assert [row["x"] for row in json.loads(text("json", table))["reports"][0]["rows"]] == [1.5e-08, 1 / 3]
+    assert list(map(float, text("csv", table).split()[1:])) == [1.5e-08, 1 / 3]
 
 
 def test_json_knows_no_infinite_numbers():

@@ -28,8 +28,8 @@ class Gpu:
 
     ``busy_ns`` is the time in which any GPU work ran, ``compute_ns`` the time of computation (:mod:`.gpu` defines
     both). ``utilization`` is the busy time divided by the span of the capture; the span leaves out the time between the
-    windows of a capture range. ``kernel_ns`` is the sum of the times of kernels and whole graphs, which may overlap on
-    different streams.
+    windows of a capture range. ``kernels`` counts kernels and whole graphs, ``kernel_ns`` is the sum of their times,
+    which may overlap on different streams.
     """
 
     name: str
@@ -113,7 +113,7 @@ def _gpus(trace: Trace) -> tuple[Gpu, ...]:
     graphs = GPU_WORK.index("graph_launches")
     for index, counts, spent, _, _, union in times.uses():
         gpu = gpus[index]
-        gpu.kernels = counts[kernels]
+        gpu.kernels = counts[kernels] + counts[graphs]
         gpu.kernel_ns = spent[kernels] + spent[graphs]
         gpu.busy_ns = union[ANY_WORK]
         gpu.compute_ns = union[COMPUTE]

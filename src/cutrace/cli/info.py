@@ -64,10 +64,6 @@ def _object(
         }
         for one in quality.damage
     ]
-    gpus = list(map(asdict, summary.gpus))
-    for gpu in gpus:
-        share = gpu["utilization"]
-        gpu["utilization"] = round(share, 6)
     early_starts = summary.early_starts.items()
     processes = map(_process_object, summary.processes, summary.process_counts)
     shown = {
@@ -77,7 +73,7 @@ def _object(
         "end_ns": summary.end,
         "span_ns": summary.span,
         "processes": list(processes),
-        "gpus": gpus,
+        "gpus": list(map(asdict, summary.gpus)),
         "rows": summary.counts,
         "lossless": quality.lossless,
         "losses": losses,

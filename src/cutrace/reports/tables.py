@@ -72,11 +72,15 @@ def cell(value: Cell, column: Column) -> str:
         return NOTHING
     if isinstance(value, str):
         return printable(value)
+    if isinstance(value, bool):
+        return str(value).lower()
     if not math.isfinite(value):
         return str(value)
     if column.unit == "1":
         if 0 < value < 0.0005:
             return "<0.1%"
+        if 0.9995 <= value < 1:
+            return ">99.9%"
         return f"{value:.1%}"
     if column.unit == "ns":
         return duration(value)
@@ -302,7 +306,7 @@ def _csv(tables: Sequence[Table], limit: int) -> Iterator[str]:
             text = io.StringIO()
             writer = csv.writer(text, lineterminator="\n")
             for row in piece:
-                writer.writerow(map(_plain, row))
+                writer.writerow(row)
             yield text.getvalue()
         if len(tables) > 1:
             yield "\n"
@@ -357,19 +361,9 @@ def _pieces(rows: Iterable[tuple[Cell, ...]]) -> Iterator[list[tuple[Cell, ...]]
 
 
 def _number(value: Cell) -> Cell:
-    """A cell as a JSON value. Infinite numbers become None; other numbers are rounded to 6 digits."""
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return round(value, 6)
+    """A cell as a JSON value. JSON has no infinite numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
         return None
-    return value
-
-
-def _plain(value: Cell) -> Cell:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return round(value, 6)
     return value
 
 

@@ -38,6 +38,7 @@ from .kernels import KERNELS
 from .streams import recorded_span, work_of
 
 _KERNELS = GPU_WORK.index("kernels")
+_GRAPHS = GPU_WORK.index("graph_launches")
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class GpuUse:
     """The work of one process on one GPU. Times are in ns: ``busy`` is the time with any work, ``compute`` with
     computation, ``communication`` with communication kernels, ``copies`` with copies, and ``both`` with communication
     kernels or copies. ``first`` and ``last`` are the first start and the last end. ``counts`` has the pieces of work by
-    table, ``kernel_ns`` the sum of kernel times."""
+    table, ``kernel_ns`` the sum of the times of kernels and whole graphs."""
 
     process: int
     device: int
@@ -96,7 +97,7 @@ class _GpuCollector(StatsCollector[GpuUse]):
                 process,
                 device,
                 dict(zip(GPU_WORK, counts, strict=True)),
-                spent[_KERNELS],
+                spent[_KERNELS] + spent[_GRAPHS],
                 first,
                 last,
                 busy=times[ANY_WORK],
@@ -134,7 +135,10 @@ GPU_SUM = Statistic(
             doc="kernels, and CUDA graphs that were traced as a whole",
         ),
         time_column(
-            "kernel time", "kernel_ns", spare=True, doc="sum of the times of kernels"
+            "kernel time",
+            "kernel_ns",
+            spare=True,
+            doc="sum of the times of kernels and whole graphs",
         ),
         time_column(
             "compute",
