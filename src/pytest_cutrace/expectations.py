@@ -32,7 +32,13 @@ def golden_file(item: pytest.Item, nodeid: str, settings: Settings) -> Path:
     root = settings.golden_root
     custom = item.ihook.pytest_cutrace_golden_path(item=item, root=root)
     if custom is not None:
-        return Path(custom)
+        path = Path(custom)
+        if path.suffix != ".toml" or not path.is_relative_to(root):
+            # The account of the session would not find it.
+            raise pytest.UsageError(
+                f"pytest_cutrace_golden_path returned {path}: return a file under {root} with the ending .toml"
+            )
+        return path
     file, test = golden.split(nodeid)
     return golden.golden_path(root, file or test)
 

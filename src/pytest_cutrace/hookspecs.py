@@ -33,7 +33,7 @@ def pytest_cutrace_environment(
 
 @pytest.hookspec(firstresult=True)
 def pytest_cutrace_golden_path(item: pytest.Item, root: Path) -> Path | None:
-    """The golden file of a test's module, under ``root`` (the folder of golden files); None for the default.
+    """The golden file of a test module, a ``.toml`` under ``root`` (the folder of golden files); None for the default.
 
     A suite whose golden values depend on the build of the library separates them::
 

@@ -313,6 +313,17 @@ def test_hooks(suite: Suite) -> None:
     ]
 
 
+@pytest.mark.parametrize("path", ["root / 'test_a'", "root.parent / 'test_a.toml'", "'test_a.toml'"])
+@pytest.mark.parametrize("options", [(), ("-k", "nothing")])
+def test_a_golden_path_that_no_account_finds_is_refused(suite: Suite, path: str, options: tuple[str, ...]) -> None:
+    suite.write("conftest.py", f"def pytest_cutrace_golden_path(root):\n    return {path}\n")
+    suite.write("test_a.py", "def test_it():\n    fakegpu.launch('k')\n")
+    done = suite.run("--cutrace-update", *options)
+    assert done.status == 4
+    assert f"return a file under {suite.folder / 'golden'} with the ending .toml" in done.output
+    assert "INTERNALERROR" not in done.output
+
+
 @pytest.mark.parametrize(("value", "fits"), [(2**63 - 1, True), (1 - 2**63, True), (2**63, False), (-(2**63), False)])
 def test_a_counter_has_64_bits(value: int, fits: bool) -> None:
     if fits:
