@@ -251,7 +251,7 @@ def test_the_order_in_which_environments_and_metrics_were_found_does_not_show():
 
 
 def test_an_id_that_no_text_can_hold_is_an_error():
-    with pytest.raises(CutraceError, match=r"U\+DC80"):
+    with pytest.raises(CutraceError, match=r"the name 'test\[\\udc80\]' has a character"):
         text(module(**{"test[\udc80]": {"sm_90": Observed()}}))
 
 

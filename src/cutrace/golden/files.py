@@ -66,6 +66,7 @@ _ESCAPES = {
     '"': '\\"',
     "\\": "\\\\",
 }
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _LARGEST = 2**63 - 1
 #: The maximum length of all names in one line. With longer names, each count by name gets its own line.
 _WIDE = 90
@@ -781,6 +782,10 @@ def _string(value: str) -> str:
     """A TOML string without control characters and characters that change the direction of text."""
     if value.isprintable() and '"' not in value and "\\" not in value:
         return f'"{value}"'
+    if _SURROGATE.search(value):
+        raise CutraceError(
+            f"the name {value!a} has a character that no text file can hold: rename it"
+        )
     return '"' + "".join(map(_escaped, value)) + '"'
 
 
@@ -791,10 +796,6 @@ def _escaped(character: str) -> str:
     if character.isprintable():
         return character
     code = ord(character)
-    if 0xD800 <= code <= 0xDFFF:
-        raise CutraceError(
-            f"a name has the character U+{code:04X}, which no text file can hold: rename the test"
-        )
     if code <= 0xFFFF:
         return f"\\u{code:04X}"
     return f"\\U{code:08X}"
