@@ -149,6 +149,7 @@ def test_a_budget_allows_calls_by_place():
 BAD = {
     "an empty update": (parse_update, " ", "the value is empty: write one of missing, changed, all"),
     "a class that is none": (parse_gate, "wrok", "no metric 'wrok': did you mean work"),
+    "a mode instead of a class": (parse_gate, "all", "no metric 'all': the reference"),
     "a class of format 1": (parse_gate, "exact", "no metric 'exact'"),
     "a gate of what is never compared": (parse_gate, "idle_share", "idle_share is never compared"),
     "none with a class": (parse_gate, "none,work", "'none' excludes other names"),

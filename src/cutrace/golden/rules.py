@@ -383,7 +383,9 @@ def metric_named(name: str) -> Metric:
         metric = find_metric(full)
         if metric is not None:
             return metric
-    known = (*METRICS, *_CLASSES, *MODES)
+    known = dict.fromkeys((*METRICS, *_CLASSES, *MODES))
+    # Only updates have modes.
+    known.pop(stem, None)
     hint = did_you_mean(stem, known, "the reference of the pytest plugin lists them.")
     raise CutraceError(f"there is no metric {name!r}: {hint}")
 
