@@ -125,10 +125,10 @@ def importer(source: SourceFile) -> Importer | None:
             return candidate
     for candidate in of_extras("cutrace_importers"):
         if candidate.recognizes(source):
-            return candidate  # type: ignore[no-any-return]
+            return candidate
     for candidate in others("cutrace_importers"):
         if _recognizes(candidate, source):
-            return candidate  # type: ignore[no-any-return]
+            return candidate
     unsupported = _core_importer(UNSUPPORTED)
     if unsupported.recognizes(source):
         return unsupported
@@ -197,8 +197,7 @@ def _recognizes(importer: Importer, source: SourceFile) -> bool:
 
 def _core_importer(name: str) -> Importer:
     module, _, attribute = name.partition(":")
-    found: Importer = getattr(import_module(f"cutrace.importers.{module}"), attribute)
-    return found
+    return getattr(import_module(f"cutrace.importers.{module}"), attribute)
 
 
 def _fitting(

@@ -141,8 +141,7 @@ def _names(
     if metric == "sync_calls":
         return _named(rows["function"], index.function_name)
     if metric in ("memcpy_count", "memcpy_bytes"):
-        directions: np.ndarray = _DIRECTIONS[DIRECTION_NUMBERS[rows["kind"]]]
-        return directions
+        return _DIRECTIONS[DIRECTION_NUMBERS[rows["kind"]]]
     return np.full(len(rows), "", object)
 
 
@@ -161,8 +160,7 @@ def _has(rows: np.ndarray, field: str) -> bool:
 
 def _sizes(rows: np.ndarray) -> np.ndarray:
     if _has(rows, "bytes"):
-        sizes: np.ndarray = rows["bytes"].astype(np.int64)
-        return sizes
+        return rows["bytes"].astype(np.int64)
     return np.zeros(len(rows), np.int64)
 
 

@@ -144,8 +144,7 @@ def collect(
 
 def duration(rows: Rows) -> np.ndarray:
     """The time (ns) of each row."""
-    time: np.ndarray = rows["end"] - rows["start"]
-    return time
+    return rows["end"] - rows["start"]
 
 
 def fields(*names: str) -> Callable[[CollectorContext, Rows], Sequence[np.ndarray]]:

@@ -70,8 +70,7 @@ class Sums:
 
     def of_groups(self, count: int) -> list[int]:
         """The sums of the groups 0 to ``count`` - 1. ``count`` is at least the length of ``by_group``."""
-        sums: list[int] = grown(self.by_group, count).tolist()
-        return sums
+        return grown(self.by_group, count).tolist()
 
 
 class Distributions:

@@ -74,5 +74,4 @@ class Kinds:
         """The kind of each piece of work, by its table's index in ``GPU_WORK`` and its launch configuration."""
         # Work other than kernels has configuration 0, whose kind is COMPUTE: the lowest bit, so the maximum is the kind
         # of the table.
-        kinds: np.ndarray = np.maximum(self._of_launch.take(launch), _KINDS.take(table))
-        return kinds
+        return np.maximum(self._of_launch.take(launch), _KINDS.take(table))

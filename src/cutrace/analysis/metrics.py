@@ -381,8 +381,7 @@ def _streams(index: Index, work: WorkSelection) -> dict[str, Value]:
 
 def contexts_of(rows: np.ndarray) -> np.ndarray:
     """The context of each row, as the keys of :attr:`.Index.default_streams`."""
-    contexts: np.ndarray = rows["process"].astype(np.int64) << 16 | rows["context"]
-    return contexts
+    return rows["process"].astype(np.int64) << 16 | rows["context"]
 
 
 def on_default_stream(index: Index, rows: np.ndarray) -> np.ndarray:
@@ -490,8 +489,7 @@ def _latencies(index: Index, kernels: WorkRows) -> np.ndarray:
     order = np.lexsort((start, call))
     first = order[changes(call[order])]
     called = index.everything.calls.when[call[first]]
-    latency: np.ndarray = start[first] - called
-    return latency
+    return start[first] - called
 
 
 # Hardware and problems

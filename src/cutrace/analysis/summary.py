@@ -156,5 +156,4 @@ def _numbers(
             number[process, device] = len(gpus)
             gpus.append(Gpu(f"GPU {device} of process {process}", ""))
         numbers.append(number[process, device])
-    gpu_of_row: np.ndarray = np.array(numbers, np.uint32)[which]
-    return gpu_of_row
+    return np.array(numbers, np.uint32)[which]

@@ -58,8 +58,7 @@ class WorkRows:
         """The rows whose times are known."""
         if not len(self.rows) or self.timed.all():
             return self.rows
-        timed: np.ndarray = self.rows[self.timed]
-        return timed
+        return self.rows[self.timed]
 
 
 @dataclass(frozen=True)
@@ -149,8 +148,7 @@ class Index:
 
     def kernel_names(self, kernels: np.ndarray) -> np.ndarray:
         """The string ids of the recorded names of kernels."""
-        names: np.ndarray = self.launch_name[kernels["launch"]]
-        return names
+        return self.launch_name[kernels["launch"]]
 
     def function_name(self, number: int) -> str:
         """The name of an API function; number 0 stands for calls that were not recorded."""

@@ -116,7 +116,7 @@ class Collector:
     def notes(self) -> str:
         """Sentences about data that this recording, or the last one, cannot record, and the cause, such as another tool
         that holds CUPTI. One sentence on each line, "" for none."""
-        return str(self._library.cutrace_notes().decode(errors="replace"))
+        return self._library.cutrace_notes().decode(errors="replace")
 
     def mark(self, text: str) -> None:
         """Put a mark at the current time."""
@@ -147,7 +147,7 @@ class Collector:
 
     @property
     def version(self) -> str:
-        return str(self._library.cutrace_version().decode())
+        return self._library.cutrace_version().decode()
 
     @property
     def last_error(self) -> str:

@@ -127,8 +127,7 @@ class Rows:
     @property
     def usable(self) -> np.ndarray:
         """A mask of the rows that are not rejected so far."""
-        good: np.ndarray = self._reason == 0
-        return good
+        return self._reason == 0
 
     def settle(self, out: Import, what: str) -> np.ndarray:
         """Account for all rows and return the usable rows."""
@@ -147,8 +146,7 @@ class Rows:
             out.lost(what, count, _sum(durations[which]), why)
         if good.all():
             return self.rows
-        usable: np.ndarray = self.rows[good]
-        return usable
+        return self.rows[good]
 
     def _time(self, column: str, where: np.ndarray | None = None) -> np.ndarray:
         values = self.batch[column]

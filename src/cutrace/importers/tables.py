@@ -94,8 +94,7 @@ class ReadColumn:
     @property
     def known(self) -> np.ndarray:
         """A mask of the rows with a value of the right type."""
-        right: np.ndarray = ~(self.null | self.wrong)
-        return right
+        return ~(self.null | self.wrong)
 
     def select(self, chosen: np.ndarray) -> ReadColumn:
         return ReadColumn(

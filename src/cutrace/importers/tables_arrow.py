@@ -252,7 +252,7 @@ def _plain(array: Any) -> Any:
 def _is_text(kind: Any) -> bool:
     import pyarrow as pa
 
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def need_pyarrow(path: Path) -> None:

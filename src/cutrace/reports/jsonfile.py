@@ -29,14 +29,12 @@ def case_text(case: Case) -> str:
 
 def read_report(path: Path) -> SessionReport:
     """Read a file with the text of :func:`report_text`. Raises :class:`CutraceError` if that is not possible."""
-    report: SessionReport = _made(SessionReport.from_json, path, "cutrace report")
-    return report
+    return _made(SessionReport.from_json, path, "cutrace report")
 
 
 def read_case(path: Path) -> Case:
     """Read a ``metrics.json``. Raises :class:`CutraceError` if that is not possible."""
-    case: Case = _made(Case.from_json, path, "cutrace test")
-    return case
+    return _made(Case.from_json, path, "cutrace test")
 
 
 def rendered(report: SessionReport, kind: str, folder: Path | None = None) -> str:

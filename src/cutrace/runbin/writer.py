@@ -279,8 +279,7 @@ class NewIds:
         unknown = np.unique(ids[without_new & (ids != 0)])
         if len(unknown):
             self._new[unknown] = self._write(unknown)
-        new: np.ndarray = self._new[ids]
-        return new
+        return self._new[ids]
 
 
 def as_words(rows: np.ndarray) -> np.ndarray:

@@ -422,8 +422,7 @@ def _text(text: str) -> str:
 def pandas(table: Any) -> DataFrame:
     """An Arrow table as a pandas.DataFrame. Raises :class:`CutraceError` when pandas is not installed."""
     package("pandas", "a DataFrame")
-    frame: DataFrame = table.to_pandas()
-    return frame
+    return table.to_pandas()
 
 
 def polars(table: Any) -> Any:

@@ -60,8 +60,7 @@ class Intervals:
 
     def within(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
         """The length (ns) of the intervals within each window from ``start`` to ``end``. Windows may overlap."""
-        length: np.ndarray = self._until(end) - self._until(start)
-        return length
+        return self._until(end) - self._until(start)
 
     def _until(self, times: np.ndarray) -> np.ndarray:
         """The length of the intervals up to each time."""
@@ -72,8 +71,7 @@ class Intervals:
         # The last interval that starts up to each time. Index 0 is an empty interval.
         last = np.searchsorted(starts, times, side="right") - 1
         after_time = np.maximum(ends[last] - times, 0)
-        until: np.ndarray = whole[last] - after_time
-        return until
+        return whole[last] - after_time
 
 
 class GrowingIntervals:

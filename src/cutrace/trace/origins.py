@@ -101,8 +101,7 @@ class Origins:
         if there is one."""
         field = NODE_FIELDS.get(table)
         if field == "launch":
-            numbers: np.ndarray = self.of_launches(process)[rows[field]]
-            return numbers
+            return self.of_launches(process)[rows[field]]
         if field:
             return self.nodes(process, rows[field])
         return np.full(len(rows), OUTSIDE, np.uint32)

@@ -97,5 +97,4 @@ class _Samples:
         watts = self._watts[place]
         now = np.interp(times, self._times, self._watts)
         since = (times - sampled) * (watts + now) / 2
-        until: np.ndarray = self._energy[place] + since
-        return until
+        return self._energy[place] + since

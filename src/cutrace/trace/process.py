@@ -90,8 +90,7 @@ class Process:
     def rank(self) -> int | None:
         """Its rank in its job, None if the file does not say."""
         if "rank" in self.info:
-            rank: int = self.info["rank"]
-            return rank
+            return self.info["rank"]
         return self._first_number(RANK_VARIABLES)
 
     @property
@@ -172,8 +171,7 @@ class Process:
         """The windows, in the notation of a process description."""
         windows = self.info.get("windows", ())
         times = np.array(windows, np.uint64).reshape(-1, 3)
-        aligned: list[list[int]] = self.alignment.moved(times).tolist()
-        return aligned
+        return self.alignment.moved(times).tolist()
 
     @property
     def dumped_because(self) -> tuple[str, ...]:
@@ -183,7 +181,7 @@ class Process:
     @property
     def records_code(self) -> bool:
         """Whether the recording had the option for the machine code of kernels."""
-        return bool(self.info.get("options", {}).get("code") == "1")
+        return self.info.get("options", {}).get("code") == "1"
 
     @property
     def flush_ms(self) -> int:

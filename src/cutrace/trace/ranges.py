@@ -65,8 +65,7 @@ def domains_of(table: str, rows: Any) -> np.ndarray:
     """The domain of each row of a table of :data:`RANGE_TABLES`, as the string id of its name (uint32);
     :data:`NO_DOMAIN` for rows that are no ranges. Annotations are in the default domain."""
     if table == "nvtx_ranges":
-        domain: np.ndarray = rows["domain"]
-        return domain
+        return rows["domain"]
     return np.where(are_ranges(table, rows), 0, NO_DOMAIN).astype(np.uint32)
 
 
@@ -87,8 +86,7 @@ def levels_of(table: str, rows: Any) -> np.ndarray:
 def nest_numbers(threads: np.ndarray, domains: np.ndarray) -> np.ndarray:
     """The numbers (uint64) of the nests of these threads and domains."""
     high = threads.astype(np.uint64) << np.uint64(32)
-    numbers: np.ndarray = high | domains.astype(np.uint64)
-    return numbers
+    return high | domains.astype(np.uint64)
 
 
 def nest_number(thread: int, domain: int) -> int:

@@ -31,8 +31,7 @@ def joined(dtype: np.dtype, parts: Iterable[np.ndarray]) -> np.ndarray:
 
 def copied(rows: np.ndarray) -> np.ndarray:
     """A copy of rows."""
-    copy: np.ndarray = _plain(rows).copy().view(rows.dtype)
-    return copy
+    return _plain(rows).copy().view(rows.dtype)
 
 
 def changed(rows: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
@@ -140,8 +139,7 @@ def distinct(values: np.ndarray) -> np.ndarray:
         return np.array(few, values.dtype)
     ordered = np.sort(values)
     firsts = changes(ordered)
-    many: np.ndarray = ordered[firsts]
-    return many
+    return ordered[firsts]
 
 
 def counted(values: np.ndarray) -> dict[int, int]:

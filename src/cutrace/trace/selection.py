@@ -56,7 +56,6 @@ INTERNED = frozenset(REFERRED.values())
 _FOLLOWING = ("cuda_events", "external_correlations", "call_stacks")
 #: ``source`` of the marks that cut a capture into tests.
 _CUTRACE_MARK = 1
-_NO_DEVICE = 0xFFFF
 
 
 class Stretch(NamedTuple):
@@ -250,8 +249,7 @@ class SelectedRows:
             if s.of_work:
                 masks.append(self._with_work(table, process, rows))
         if masks:
-            mask: np.ndarray = np.logical_and.reduce(masks)
-            return mask
+            return np.logical_and.reduce(masks)
         return None
 
     # Time
@@ -310,8 +308,7 @@ class SelectedRows:
         if not origins or wanted is None:
             return np.zeros(len(rows), bool)
         nodes = origins.of(process, table, rows)
-        mask: np.ndarray = wanted[origins.path_of[nodes]]
-        return mask
+        return wanted[origins.path_of[nodes]]
 
     @cached_property
     def _replays(self) -> ProcessIds:
@@ -383,7 +380,7 @@ class SelectedRows:
         if table in OPEN_TABLES:
             return self._around_work(table, process, rows)
         if table == "nvtx_marks":
-            return np.asarray(rows["source"] == _CUTRACE_MARK)
+            return rows["source"] == _CUTRACE_MARK
         mask = self._fits(table, process, rows)
         if "correlation" in TABLES[table].offsets:
             mask |= self._work.has(process, rows["correlation"])
@@ -416,12 +413,9 @@ class SelectedRows:
         if "context" in fields:
             return self._contexts.has(process, rows["context"])
         if "source_device" in fields:
-            source = rows["source_device"]
-            destination = rows["destination_device"]
-            return np.asarray(
-                self._devices.has(process, source)
-                | self._devices.has(process, destination)
-            )
+            source = self._devices.has(process, rows["source_device"])
+            destination = self._devices.has(process, rows["destination_device"])
+            return source | destination
         return np.zeros(len(rows), bool)
 
     @cached_property
@@ -477,8 +471,7 @@ class SelectedRows:
 
 def _as_time(time: int) -> np.uint64:
     beyond = int(LATEST) + 1
-    bounded: np.uint64 = np.uint64(min(max(time, 0), beyond))
-    return bounded
+    return np.uint64(min(max(time, 0), beyond))
 
 
 def _span(table: str, rows: np.ndarray, timed: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -504,8 +497,7 @@ def threads_of(table: str, rows: np.ndarray) -> np.ndarray | None:
         return np.where(rows["kind"] == 1, 0, rows["thread"])
     if "track" in fields:
         return np.where(rows["track"] != 0, 0, rows["thread"])
-    threads: np.ndarray = rows["thread"]
-    return threads
+    return rows["thread"]
 
 
 class _Stretches:

@@ -106,8 +106,7 @@ class PythonStacks:
 
     def innermost(self, stacks: np.ndarray) -> np.ndarray:
         """The id of the innermost frame of each stack; 0 for no stack."""
-        frames: np.ndarray = self._parents_and_frames[1][stacks]
-        return frames
+        return self._parents_and_frames[1][stacks]
 
     @cached_property
     def alike(self) -> np.ndarray:
@@ -253,8 +252,7 @@ def _in_cycles(parents: np.ndarray) -> np.ndarray:
         if not ancestors.any():
             break
         ancestors = ancestors[ancestors]
-    endless: np.ndarray = ancestors != 0
-    return endless
+    return ancestors != 0
 
 
 def _with_callers(

@@ -713,8 +713,7 @@ def _first_equal(table: TableLayout, rows: np.ndarray) -> np.ndarray:
     words = as_words(rows)
     columns = list(words.T)
     numbers, first = Keys(len(columns)).ids(columns)
-    same: np.ndarray = first[numbers]
-    return same
+    return first[numbers]
 
 
 def _all_differ(rows: np.ndarray) -> bool:

@@ -27,8 +27,7 @@ def _function(context: CollectorContext, rows: Rows) -> Sequence[np.ndarray]:
 
 def _has_failed(context: CollectorContext, rows: Rows) -> np.ndarray:
     status = context.trace.functions["status"].take(rows["function"])
-    failed: np.ndarray = status != 0
-    return failed
+    return status != 0
 
 
 def _call_use(

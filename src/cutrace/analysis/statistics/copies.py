@@ -34,8 +34,7 @@ def _times_and_bytes(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
 
 def _bandwidth(view: View, use: Any) -> float | None:
     if use.time.total:
-        bandwidth: float = use.bytes.total * 1_000_000_000 / use.time.total
-        return bandwidth
+        return use.bytes.total * 1_000_000_000 / use.time.total
     return None
 
 

@@ -113,13 +113,11 @@ GPUS = CollectedBy(_GpuCollector)
 
 
 def _kernels_and_graphs(view: View, use: Any) -> int:
-    count: int = use.counts["kernels"] + use.counts["graph_launches"]
-    return count
+    return use.counts["kernels"] + use.counts["graph_launches"]
 
 
 def _idle(view: View, use: Any) -> int:
-    idle: int = recorded_span(view, use) - use.busy
-    return idle
+    return recorded_span(view, use) - use.busy
 
 
 GPU_SUM = Statistic(

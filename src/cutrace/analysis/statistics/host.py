@@ -88,8 +88,7 @@ def _host_use(
 
 def _on_one_thread(rows: Columns) -> np.ndarray:
     """A mask of the slices of the host that are on one thread. Those that never ended last to the end."""
-    mask: np.ndarray = (rows["track"] == 0) & (rows["kind"] != _ASYNCHRONOUS)
-    return mask
+    return (rows["track"] == 0) & (rows["kind"] != _ASYNCHRONOUS)
 
 
 #: The slices of the host by name, category and kind.

@@ -196,8 +196,7 @@ def _tuples(columns: tuple[np.ndarray, ...]) -> Iterator[tuple[Any, ...]]:
 
 
 def _duration(view: View, event: Any) -> int:
-    time: int = event.end - event.start
-    return time
+    return event.end - event.start
 
 
 def _grid(view: View, event: GpuEvent) -> str:
@@ -298,8 +297,7 @@ def _launched_kernels(view: View) -> Iterator[GpuEvent]:
 
 
 def _call_time(view: View, event: Any) -> int:
-    time: int = event.call.end - event.call.start
-    return time
+    return event.call.end - event.call.start
 
 
 def _queue_time(view: View, event: Any) -> int:
@@ -308,8 +306,7 @@ def _queue_time(view: View, event: Any) -> int:
 
 
 def _total_time(view: View, event: Any) -> int:
-    time: int = event.end - event.call.start
-    return time
+    return event.end - event.call.start
 
 
 CUDA_KERN_EXEC_TRACE = Statistic(

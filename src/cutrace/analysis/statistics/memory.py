@@ -115,8 +115,7 @@ def _changes(rows: Columns) -> np.ndarray:
     """The bytes of each row of ``allocations``: positive if allocated, negative if released."""
     operation = rows["operation"]
     signs = (operation == _ALLOCATE).astype(np.int8) - (operation == _RELEASE)
-    changes: np.ndarray = sizes(rows["bytes"]) * signs
-    return changes
+    return sizes(rows["bytes"]) * signs
 
 
 class _LevelCollector(StatsCollector[MemoryLevels]):

@@ -63,8 +63,7 @@ class _WorkLabels:
 
     def __getitem__(self, number: int) -> tuple[str, str]:
         """The kind and the name of a number."""
-        label: tuple[str, str] = self._groups.values[number]
-        return label
+        return self._groups.values[number]
 
     def _name(self, table: int, detail: int) -> tuple[str, str]:
         if table == _KERNELS:

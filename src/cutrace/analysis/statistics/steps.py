@@ -453,8 +453,7 @@ def _part(part: str) -> StatisticColumn:
     place = PARTS.index(part)
 
     def time(view: View, use: Any) -> int:
-        spent: int = use.parts[place]
-        return spent
+        return use.parts[place]
 
     spare = part not in _MAIN_PARTS
     return time_column(part, time, spare=spare, doc=_PART_DOCS[part])

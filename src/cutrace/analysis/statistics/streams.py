@@ -144,8 +144,7 @@ STREAMS = CollectedBy(_StreamCollector)
 def recorded_span(view: View, use: Any) -> int:
     """The time (ns) from the first to the last work, without the time between the windows of a capture range."""
     unrecorded = view.trace.unrecorded(use.process)
-    span: int = use.last - use.first - time_within(unrecorded, use.first, use.last)
-    return span
+    return use.last - use.first - time_within(unrecorded, use.first, use.last)
 
 
 def _trace_span(view: View, use: Any) -> int:
@@ -156,8 +155,7 @@ def work_of(table: str) -> Callable[[View, Any], int]:
     """The number of pieces of work of one table."""
 
     def count(view: View, use: Any) -> int:
-        pieces: int = use.counts[table]
-        return pieces
+        return use.counts[table]
 
     return count
 

@@ -252,8 +252,7 @@ class GpuJson:
         """The paths of the ranges in which the graph nodes of rows were created."""
         origins = self._trace.origins
         if origins:
-            paths: np.ndarray = origins.path_of[origins.of_rows(table, rows)]
-            return paths
+            return origins.path_of[origins.of_rows(table, rows)]
         return np.full(len(rows), OUTSIDE, np.uint32)
 
     def _creation(self, path: int) -> bytes:

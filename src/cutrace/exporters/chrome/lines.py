@@ -200,8 +200,7 @@ class EventArguments:
         for text in new.tolist():
             parts = split(self._strings[text])
             self._known[text] = self._add(parts)
-        ids: np.ndarray = self._known[texts]
-        return ids
+        return self._known[texts]
 
     def columns(
         self, ids: np.ndarray, behind: np.ndarray | int = 0
@@ -222,7 +221,7 @@ class EventArguments:
     def phases(self, ids: np.ndarray) -> np.ndarray:
         """The phases of imported events (ASCII), 0 if unknown."""
         phases = np.frombuffer(self._phases, np.uint8).copy()
-        return np.asarray(phases[ids])
+        return phases[ids]
 
     def _add(self, parts: ArgumentParts) -> int:
         self._beside.add(parts.beside)

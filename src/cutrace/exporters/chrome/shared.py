@@ -124,7 +124,7 @@ class CorrelationIndex:
         """The keys of rows, which are also the ids of flows from calls to work."""
         process = rows["process"].astype(np.uint64)
         correlation = rows["correlation"].astype(np.uint64)
-        return np.asarray(process << np.uint64(32) | correlation)
+        return process << np.uint64(32) | correlation
 
 
 def _launched(trace: Trace) -> Iterator[tuple[int, np.ndarray]]:
@@ -142,7 +142,7 @@ def find(keys: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         return none, np.zeros(len(queries), np.int64)
     at = np.searchsorted(keys, queries)
     at = np.minimum(at, len(keys) - 1)
-    return np.asarray(keys[at] == queries), at
+    return keys[at] == queries, at
 
 
 class Shared:
@@ -223,7 +223,7 @@ def _durations(rows: np.ndarray) -> np.ndarray:
 def _bandwidths(rows: np.ndarray) -> np.ndarray:
     """The bandwidth (bytes/ns, which is GB/s) of each row."""
     durations = np.maximum(rows["end"] - rows["start"], 1)
-    return np.asarray(rows["bytes"] / durations.astype(np.float64))
+    return rows["bytes"] / durations.astype(np.float64)
 
 
 def offset_of(trace: Trace) -> int:

@@ -93,7 +93,7 @@ class Annotations:
 
     def numbers(self, rows: np.ndarray) -> np.ndarray:
         """The number of the shared set of each row."""
-        return np.asarray(self.shared_of[rows[TEXT]])
+        return self.shared_of[rows[TEXT]]
 
     def shared(self, number: int, refs: InternedRefs) -> list[dict[str, Any]]:
         """The debug annotations of a shared set. Adds to ``refs`` the interned entries of these annotations, and of the

@@ -66,8 +66,7 @@ class Flows:
 def needs_slice(rows: np.ndarray) -> np.ndarray:
     """A mask of the steps that need a slice around them. The end of a flow may bind to the next slice instead."""
     encloses = (rows["flags"] & 1) == 1
-    needs: np.ndarray = (rows["phase"] != _END) | encloses
-    return needs
+    return (rows["phase"] != _END) | encloses
 
 
 class _Begins:

@@ -155,8 +155,7 @@ class _CodeTexts:
             code = int(codes[number])
             texts.append(self._codes.text(self._process, name, code))
         self._ids = np.append(self._ids, self.texts.add(texts))
-        ids: np.ndarray = self._ids[keys]
-        return ids
+        return self._ids[keys]
 
 
 class SentStyles:

@@ -123,13 +123,11 @@ class _Busy:
         """For each row, whether its kernel starts and ends while no other kernel runs."""
         others = self._running[self._at(rows["start"])] > 1
         others |= self._across[self._at(rows["end"])] > 0
-        alone: np.ndarray = ~others
-        return alone
+        return ~others
 
     def at(self, times: np.ndarray) -> np.ndarray:
         """Whether a kernel runs directly after each of these times."""
-        running: np.ndarray = self._running[self._at(times)] > 0
-        return running
+        return self._running[self._at(times)] > 0
 
     def _at(self, times: np.ndarray) -> np.ndarray:
         return np.searchsorted(self._times, times)

@@ -78,8 +78,7 @@ def slowness(names: np.ndarray, size: np.ndarray, transfer: np.ndarray) -> np.nd
         for one in sizes[counts >= _FEWEST].tolist():
             alike = of_name & (size == one)
             usual[alike] = np.median(logarithm[alike])
-    slow: np.ndarray = logarithm - usual
-    return slow
+    return logarithm - usual
 
 
 def slow_times(

@@ -57,8 +57,7 @@ def median(values: np.ndarray, axis: int) -> np.ndarray:
     both = np.take_along_axis(ordered, low, axis) + np.take_along_axis(
         ordered, high, axis
     )
-    middle: np.ndarray = (both / 2).squeeze(axis)
-    return middle
+    return (both / 2).squeeze(axis)
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,7 @@ class Sample:
     def on_one_clock(self, ahead: np.ndarray) -> np.ndarray:
         """Starts and ends without the errors of clocks. ``ahead`` has the error (ns) of each part."""
         errors = ahead[self.members]
-        times: np.ndarray = self.times[:2] - errors[:, None]
-        return times
+        return self.times[:2] - errors[:, None]
 
     def misfits(self, ahead: np.ndarray) -> np.ndarray:
         """For each member, the share of its calls that do not overlap with the calls of most other members."""
@@ -92,8 +90,7 @@ class Sample:
         apart = ends + TOLERANCE_NS < median(starts, 0)
         apart |= starts - TOLERANCE_NS > median(ends, 0)
         known = (~np.isnan(ends)).sum(axis=1)
-        share: np.ndarray = apart.sum(axis=1) / np.maximum(known, 1)
-        return share
+        return apart.sum(axis=1) / np.maximum(known, 1)
 
     def torn(self, ahead: np.ndarray) -> float:
         """The share of calls that one rank seems to end before another rank has started them."""
@@ -150,8 +147,7 @@ def clock_errors(clocks: np.ndarray, samples: Sequence[Sample]) -> np.ndarray:
     for compared in _components(matrix):
         inside = np.isin(clocks, compared)
         of_parts[inside] -= np.median(of_parts[inside])
-    rounded: np.ndarray = of_parts.round()
-    return rounded
+    return of_parts.round()
 
 
 def drifts(clocks: np.ndarray, sample: Sample) -> dict[int, float]:

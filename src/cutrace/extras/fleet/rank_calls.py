@@ -68,8 +68,7 @@ class Union:
         at = np.searchsorted(self.start, times, "right") - 1
         reached = np.minimum(times, self.end[at])
         inside = self.before[at] + reached - self.start[at]
-        amount: np.ndarray = np.where(at >= 0, inside, 0)
-        return amount
+        return np.where(at >= 0, inside, 0)
 
 
 @dataclass(frozen=True)

@@ -83,8 +83,7 @@ def binned(times: np.ndarray) -> np.ndarray:
     exact = np.minimum(times, (1 << 53) - 1).astype(np.float64)
     _, bits = np.frexp(exact)
     shift = np.maximum(bits.astype(np.int64) - 1 - _PARTS, 0)
-    begins: np.ndarray = times >> shift << shift
-    return begins
+    return times >> shift << shift
 
 
 def histogram(title: str, starts: np.ndarray, counts: np.ndarray) -> Histogram:

@@ -49,14 +49,12 @@ class Steps:
 
     @property
     def begins(self) -> np.ndarray:
-        begins: np.ndarray = self.start + self.width * np.arange(self.count)
-        return begins
+        return self.start + self.width * np.arange(self.count)
 
     def of_times(self, times: np.ndarray) -> np.ndarray:
         """Return the index of the step of each time (ns on the wall clock)."""
         index = (times - self.start) // self.width
-        inside: np.ndarray = np.clip(index, 0, self.count - 1)
-        return inside
+        return np.clip(index, 0, self.count - 1)
 
 
 def by_job(parts: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:

@@ -89,7 +89,7 @@ def chip_of(cupti: Cupti, device: int) -> str:
     cupti.call(
         "ProfilerInitialize"
     )  # without this call the next one crashes the process
-    return str(cupti.call("DeviceGetChipName", device=device).chip.decode())
+    return cupti.call("DeviceGetChipName", device=device).chip.decode()
 
 
 class Chip:

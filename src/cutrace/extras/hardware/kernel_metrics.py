@@ -76,7 +76,7 @@ def range_metric_uses(trace: Trace) -> list[MetricUse]:
 
 def _rows(trace: Trace, of_ranges: bool) -> np.ndarray:
     rows = trace.kernel_metrics
-    return np.asarray(rows[(rows["range"] != 0) == of_ranges])
+    return rows[(rows["range"] != 0) == of_ranges]
 
 
 def _uses(trace: Trace, rows: np.ndarray, names: list[str]) -> list[MetricUse]:

@@ -759,8 +759,7 @@ def _rows_of_instructions(
         row["file"] = to.string(one.file)
         row["value"] = one.values
     _name(to, done, rows)
-    by_metric: np.ndarray = rows.T.reshape(-1)
-    return by_metric
+    return rows.T.reshape(-1)
 
 
 def _name(to: Writer, done: Profile, rows: np.ndarray) -> None:

@@ -235,8 +235,7 @@ class BoottimeClock:
                 offset = 0
         if abs(offset - self._offset) > _STEP_NS:
             self._offset = offset
-        moved: np.ndarray = times + self._offset
-        return moved
+        return times + self._offset
 
 
 class CounterRows:

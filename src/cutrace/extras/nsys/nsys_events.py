@@ -221,8 +221,7 @@ def _argument(reading: NsysReading, batch: ColumnBatch, column: str) -> list[obj
     if column in _TEXT_IDS:
         values[:] = [reading.texts[number] or None for number in values.tolist()]
     values[~batch.known(column)] = None
-    listed: list[object] = values.tolist()
-    return listed
+    return values.tolist()
 
 
 _TEXT_IDS = ("srcFile", "funcName", "varName", "kernelName")

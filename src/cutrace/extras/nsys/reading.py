@@ -64,8 +64,7 @@ def map_distinct(
     """The values of ``function`` for ``numbers``. It is called once for each distinct number."""
     distinct, inverse = np.unique(numbers, return_inverse=True)
     values = np.array([function(number) for number in distinct.tolist()], dtype)
-    mapped: np.ndarray = values[inverse.reshape(-1)]
-    return mapped
+    return values[inverse.reshape(-1)]
 
 
 @dataclass

@@ -173,8 +173,7 @@ class Database:
 
     def process_ids(self, rows: np.ndarray) -> np.ndarray:
         """The serialized ids of the processes of rows."""
-        ids: np.ndarray = self._process_ids[rows["process"]]
-        return ids
+        return self._process_ids[rows["process"]]
 
     def thread_ids(self, rows: np.ndarray, name: str) -> np.ndarray:
         """The serialized ids of the threads of rows. They have 24 bits for the thread."""
@@ -348,8 +347,7 @@ def _utc(ns: int) -> str:
 def _listed(values: np.ndarray) -> list[object]:
     if values.dtype == np.uint64:
         values = values.astype(np.int64)  # integers of SQLite are signed
-    listed: list[object] = values.tolist()
-    return listed
+    return values.tolist()
 
 
 def _where(known: np.ndarray, values: np.ndarray) -> Iterable[object]:

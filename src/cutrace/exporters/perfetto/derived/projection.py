@@ -227,7 +227,7 @@ def _extremes(
         # Append a value, because a stop may equal the number of values.
         edges = np.stack([begins, stops], axis=1).reshape(-1)
         extremes = choose.reduceat(np.append(values, values[-1]), edges)
-        return np.asarray(extremes[::2])
+        return extremes[::2]
     # Cover each long interval by two overlapping intervals. Their length is the largest power of two that fits.
     powers = np.frexp(lengths)[1] - 1
     out = np.empty(len(lengths), values.dtype)

@@ -355,7 +355,7 @@ def _places(calls: np.ndarray, correlations: np.ndarray) -> np.ndarray:
         index = np.full(size + 1, -1, np.int32)
         index[calls - first] = np.arange(len(calls))
         within = np.minimum(correlations - first, np.uint32(size))
-        return np.asarray(index[within])
+        return index[within]
     at = np.searchsorted(calls, correlations)
     at = np.minimum(at, len(calls) - 1)
     return np.where(calls[at] == correlations, at, -1)
