@@ -20,7 +20,6 @@ import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -135,12 +134,7 @@ class Server:
     def __enter__(self) -> Server:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # One client

@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -391,12 +390,7 @@ class Trace(TraceTables):
     def __enter__(self) -> Trace:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -13,7 +13,6 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
@@ -63,12 +62,7 @@ class OrderedThread:
     def __enter__(self) -> OrderedThread:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.shutdown(cancel_futures=True)
 
 
@@ -176,12 +170,7 @@ class PacketFile:
     def __enter__(self) -> PacketFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with ExitStack() as last:
             last.callback(self._raw.close)
             last.callback(self._file.close)
