@@ -145,8 +145,8 @@ class HostTable(NamedTuple):
     annotation, omitted where it is empty. Rows of a table with ``text`` can have arguments in :data:`TEXT`. Rows of a
     ``counted`` table can have hardware metrics. ``select`` returns the mask of the rows that this description is for.
     ``levels`` returns the order in which slices with equal times nest. On one level, inner rows come later, or first
-    with ``inner_first``. ``value`` returns the value of a counter for each row. Rows of an ``open`` table are slices
-    that never ended. ``derived`` has the fields of derived rows.
+    with ``inner_first``. Rows of an ``open`` table are slices that never ended. ``derived`` has the fields of derived
+    rows.
     """
 
     name: str
@@ -158,7 +158,6 @@ class HostTable(NamedTuple):
     strings: Mapping[str, tuple[str, ...]] = {}
     kind: Literal["", "counter", "flow"] = ""
     select: Callable[[np.ndarray], np.ndarray] | None = None
-    value: Callable[[np.ndarray], np.ndarray] | None = None
     levels: Levels | None = None
     inner_first: bool = False
     text: bool = False
@@ -578,7 +577,6 @@ TABLES: tuple[HostTable, ...] = (
         _counted_track,
         ("counter",),
         kind="counter",
-        value=lambda rows: rows["value"],
         derived=COUNTED,
     ),
     _SLICE._replace(select=lambda r: r["track"] == 0),
@@ -606,7 +604,6 @@ TABLES: tuple[HostTable, ...] = (
         _counter_track,
         ("name", "series", "category", "unit", "thread", "device"),
         kind="counter",
-        value=lambda rows: rows["value"],
     ),
     HostTable(
         "gpu_slices",
@@ -687,17 +684,15 @@ def counter_template(whole: bool, extra: bool) -> Template:
     return _packet({"type": COUNTER_VALUE, field: FromColumn("value")}, extra)
 
 
-def counter_values(values: np.ndarray) -> tuple[bool, np.ndarray]:
-    """Whether all values are integers, and the values, as int64 in that case."""
-    if values.dtype.kind != "f":
-        return True, values.astype(np.int64)
+def counter_values(values: np.ndarray) -> np.ndarray:
+    """The values of counters, as int64 if all are integers."""
     # No integer is equal to -0.0 with its sign.
     negative_zero = (values == 0) & np.signbit(values)
     exact = np.rint(values) == values
     exact &= np.abs(values) <= _EXACT
     if np.all(exact & ~negative_zero):
-        return True, values.astype(np.int64)
-    return False, values
+        return values.astype(np.int64)
+    return values
 
 
 class SharedArguments(Protocol):

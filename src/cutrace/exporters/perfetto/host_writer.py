@@ -95,8 +95,8 @@ class HostColumns(NamedTuple):
         }
         if table.payload and rows["payload_type"].any():
             columns |= payload_columns(rows)
-        if table.value:
-            columns["value"] = counter_values(table.value(rows))[1]
+        if table.kind == "counter":
+            columns["value"] = counter_values(rows["value"])
         if self.has_text(table):
             columns |= self.annotations.columns(rows[TEXT])
         if table.kind == "flow":
