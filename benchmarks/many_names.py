@@ -33,7 +33,7 @@ AT_ONCE = 1 << 15
 def write_capture(path: Path, kernels: int, *, names: int = 1, streams: int = 1) -> Path:
     """Write a capture of one process. Its kernels use the names and the streams in turn."""
     with Writer(path, pid=100, host="test", command=["program"]) as writer:
-        function = writer.function(name="cudaLaunchKernel", domain=2, callback=211)
+        function = writer.intern_one("functions", name="cudaLaunchKernel", domain=2, callback=211)
         launches = np.zeros(names, TABLES["launches"].dtype)
         launches["name"] = [writer.string(f"_ZN3jit7kernel_{n}ILi{n}ELi4EfEEvPKT1_PS1_i") for n in range(names)]
         for field in ("grid_x", "grid_y", "grid_z", "block_y", "block_z"):

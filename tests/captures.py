@@ -83,7 +83,7 @@ class Capture:
             for what, dim in (("grid", grid), ("block", block))
             for a, v in zip("xyz", dim, strict=True)
         }
-        return self.writer.launch(**({"name": name, "registers": 32, "carveout": 255} | dims | more))
+        return self.writer.intern_one("launches", **({"name": name, "registers": 32, "carveout": 255} | dims | more))
 
     def kernel(self, launch: int, start: int, end: int, **more: int) -> None:
         self.work("kernels", start, end, launch=launch, **more)
@@ -106,7 +106,8 @@ class Capture:
         """Add a Python stack: file, line and function of each frame, outermost first. Returns its id."""
         stack = 0
         for file, line, function in frames:
-            stack = self.writer.stack(stack, self.writer.frame(file=file, line=line, function=function))
+            frame = self.writer.intern_one("frames", file=file, line=line, function=function)
+            stack = self.writer.intern_one("stacks", parent=stack, frame=frame)
         return stack
 
     def api(
@@ -116,7 +117,7 @@ class Capture:
         """Add an API call. ``stack`` is a result of :meth:`stack`."""
         if stack:
             self.add("call_stacks", correlation=more["correlation"], stack=stack, thread=thread)
-        function = self.writer.function(name=name, domain=domain, status=status, callback=211)
+        function = self.writer.intern_one("functions", name=name, domain=domain, status=status, callback=211)
         self.add("api_calls", start=ORIGIN + start, end=ORIGIN + end, thread=thread, function=function, **more)
 
     def push_pop(

@@ -70,7 +70,7 @@ class _References:
         self._functions = [0]
         for i in range(3):
             # Some functions differ only in values that no event shows.
-            self._functions.append(c.writer.function(name="cudaLaunchKernel", domain=2, callback=i))
+            self._functions.append(c.writer.intern_one("functions", name="cudaLaunchKernel", domain=2, callback=i))
 
     def reference(self, kind: str) -> int:
         """A value for a field that refers to a row or a string. Some values refer to nothing."""

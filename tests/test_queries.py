@@ -83,7 +83,10 @@ def test_every_table_is_there_with_its_rows_and_columns():
 
 def test_launch_configurations_filter_sort_and_join(tmp_path):
     with Writer(tmp_path / "a.bin", pid=1) as writer:
-        small, large = writer.launch(name="small", grid_x=1), writer.launch(name="large", grid_x=8)
+        small, large = (
+            writer.intern_one("launches", name="small", grid_x=1),
+            writer.intern_one("launches", name="large", grid_x=8),
+        )
         launches, start = [large, small, 0, large], np.arange(10, 14)
         writer.rows("kernels", rows("kernels", 4, start=start, end=start + 1, launch=launches))
 
@@ -249,7 +252,7 @@ def test_each_table_that_names_kernels_has_short_names(tmp_path):
     mangled, short = "_ZN2at6native4gemmIfEEvPT_", "at::native::gemm"
     with Writer(tmp_path / "a.bin", pid=1) as writer:
         text = writer.string(mangled)
-        launch = writer.launch(name=mangled)
+        launch = writer.intern_one("launches", name=mangled)
         writer.rows("kernels", rows("kernels", 2, start=[5, 6], end=7, launch=[launch, 0]))
         for name, column in {
             "kernel_codes": "name", "device_functions": "name", "pc_samples": "function",

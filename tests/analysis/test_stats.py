@@ -31,7 +31,7 @@ from cutrace.analysis.statistics.memory import MEMORY
 from cutrace.analysis.statistics.nvtx import RANGE_KERNELS, RANGES
 from cutrace.analysis.statistics.streams import STREAMS
 from cutrace.golden.captures import COMPARED, compare_captures
-from cutrace.reports.tables import FORMATS, render
+from cutrace.reports.tables import render
 from cutrace.runbin import TABLES, Writer
 from cutrace.trace import Trace, ordered
 from cutrace.trace.selection import INTERNED
@@ -555,7 +555,7 @@ def test_rows_that_hold_anything_are_counted_and_shown(tmp_path, monkeypatch, se
     monkeypatch.setattr(sweep, "_BATCH_ROWS", int(random.choice([1, 10, 1000])))
     monkeypatch.setattr(ordered, "KEPT_BYTES", int(random.choice([1, 1000, 1 << 20])))
     with cutrace.load(hostile(tmp_path / "a.bin", random)) as trace:
-        for form in FORMATS:
+        for form in ("table", "csv", "json", "markdown"):
             for table in tables(trace, list(statistics())):
                 assert "".join(render([table], form, limit=3, width=80))
         found = collect(trace, COMPARED)

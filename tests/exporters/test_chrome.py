@@ -157,7 +157,7 @@ class TestWhatToolsLookFor:
         """ROCm's kernels have no grid, and its calls have no numbers."""
         with captures.Capture(tmp_path / "run.bin") as c:
             c.kernel(c.launch("k", (0, 0, 0), (0, 0, 0), registers=0), 10, 15)
-            function = c.writer.function(name="hipLaunchKernel", domain=2)
+            function = c.writer.intern_one("functions", name="hipLaunchKernel", domain=2)
             c.add("api_calls", start=captures.ORIGIN, end=captures.ORIGIN + 1, function=function)
         told = document(tmp_path / "run.bin", tmp_path)
 

@@ -187,7 +187,7 @@ def test_a_row_cannot_name_a_process_that_is_not_there(tmp_path: Path) -> None:
 def converted(path: Path, tables: dict[str, np.ndarray]) -> Callable[[], object]:
     """Return a function that converts a capture of these rows."""
     with Writer(path, pid=1) as writer:
-        function = writer.function(name="cudaLaunchKernel", domain=2, status=0, callback=1)
+        function = writer.intern_one("functions", name="cudaLaunchKernel", domain=2, status=0, callback=1)
         for name, rows in tables.items():
             if "function" in (rows.dtype.names or ()):
                 rows["function"] = function

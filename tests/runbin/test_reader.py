@@ -35,7 +35,7 @@ def kernels(count: int, start: int = 1000) -> np.ndarray:
 
 def write(path: Path, count: int = 100, pid: int = 7, blocks: int = 3, **info) -> bytes:
     with Writer(path, pid=pid, **info) as writer:
-        writer.launch(name="first", grid_x=1)
+        writer.intern_one("launches", name="first", grid_x=1)
         for i in range(blocks):
             writer.rows("kernels", kernels(count, start=1000 + 100_000 * i))
     return path.read_bytes()

@@ -142,8 +142,8 @@ def small_capture(path: Path, *, pid: int = 100, offset: int = 0, **info) -> Pat
     """Write a capture of one process with two kernels on one GPU, at 100-200 and 150-300 ns, and with their
     launches."""
     with Writer(path, pid=pid, command=["./train"], ended=1, **info) as writer:
-        launch = writer.launch(name="saxpy", grid_x=4, block_x=128)
-        call = writer.function(name="cudaLaunchKernel", domain=2, callback=211)
+        launch = writer.intern_one("launches", name="saxpy", grid_x=4, block_x=128)
+        call = writer.intern_one("functions", name="cudaLaunchKernel", domain=2, callback=211)
         name, pci = writer.string("NVIDIA H200"), writer.string("0000:01:00.0")
         writer.rows("devices", rows("devices", 1, uuid=np.void(bytes(range(1, 17))), name=name, pci=pci))
         start, end = np.array([100, 150]) + offset, np.array([200, 300]) + offset

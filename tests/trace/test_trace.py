@@ -36,8 +36,8 @@ def one_process(path: Path, kernel: str, *, pid: int = 1, before: tuple[str, ...
     with Writer(path, pid=pid, **info) as w:
         for text in before:
             w.string(text)
-        launch = w.launch(name=kernel, grid_x=4, block_x=128)
-        call = w.function(name="cudaLaunchKernel", domain=2, callback=211)
+        launch = w.intern_one("launches", name=kernel, grid_x=4, block_x=128)
+        call = w.intern_one("functions", name="cudaLaunchKernel", domain=2, callback=211)
         w.rows("kernels", rows("kernels", 2, start=[100, 200], end=[150, 260], correlation=[1, 2], launch=launch))
         w.rows("api_calls", rows("api_calls", 2, start=[50, 180], end=[60, 190], correlation=[1, 2], function=call))
     return path
@@ -85,7 +85,7 @@ def test_rows_without_times_are_set_apart_and_counted(tmp_path):
 
 def test_ids_that_nothing_explains_become_unknown(tmp_path):
     with Writer(tmp_path / "a.bin") as w:
-        known = w.launch(name="k")
+        known = w.intern_one("launches", name="k")
         w.rows("kernels", rows("kernels", 3, start=1, end=2, launch=[known, 99, 0xFFFFFFFF]))
     trace = cutrace.trace.load(tmp_path / "a.bin")
     assert names(trace) == ["k", "", ""]
@@ -108,7 +108,7 @@ def test_many_small_blocks_make_the_same_table(tmp_path):
         with Writer(part, pid=pid) as w:
             w.string(f"a text of process {pid}")
             for number in range(5):
-                launch = w.launch(name=f"kernel {pid}", grid_x=number + 1)
+                launch = w.intern_one("launches", name=f"kernel {pid}", grid_x=number + 1)
                 # The first row of the first block has no known times.
                 w.rows("kernels", rows("kernels", 2, start=[number, number + 1], end=9, launch=launch))
     trace = cutrace.trace.load(concatenated(tmp_path / "all.bin", *parts))

@@ -68,7 +68,6 @@ class Collector:
                 ctypes.POINTER(CollectorStats),
                 ctypes.c_size_t,
             ]
-            self._library.cutrace_now.restype = ctypes.c_uint64
             self._library.cutrace_last_error.restype = ctypes.c_char_p
             self._library.cutrace_version.restype = ctypes.c_char_p
         except (OSError, AttributeError) as error:
@@ -83,10 +82,6 @@ class Collector:
     def stop(self) -> None:
         """End the recording and close the file."""
         self._check(self._library.cutrace_stop())
-
-    def flush(self) -> None:
-        """Write all complete records."""
-        self._check(self._library.cutrace_flush())
 
     def synchronize(self) -> None:
         """Wait until the GPU has finished its work. The wait is not recorded. Returns at once if no GPU activity is
@@ -129,10 +124,6 @@ class Collector:
         the option ``stacks=later``. Raises :class:`CutraceError` for another recording and for an unknown group.
         """
         self._check(self._library.cutrace_stacks(calls.encode()))
-
-    def now(self) -> int:
-        """Nanoseconds of the clock that a capture uses (BOOTTIME)."""
-        return int(self._library.cutrace_now())
 
     def stats(self) -> CollectorStats:
         stats = CollectorStats(size=ctypes.sizeof(CollectorStats))

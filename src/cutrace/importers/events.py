@@ -126,9 +126,9 @@ class Events:
     def __len__(self) -> int:
         return len(self.phases)
 
-    def integers(self, column: str, missing: int = 0) -> np.ndarray:
-        """The values of a column (int64), ``missing`` where an event has none."""
-        out = np.full(len(self), missing, np.int64)
+    def integers(self, column: str) -> np.ndarray:
+        """The values of a column (int64), 0 where an event has none."""
+        out = np.zeros(len(self), np.int64)
         if column in self.columns:
             rows, bits = self.columns[column]
             out[rows] = bits.view(np.int64)

@@ -50,24 +50,10 @@ class Kernel:
     max_ns: int
 
 
-#: The kinds of slices of a timeline. They determine the colour. ``rest`` stands for omitted slices.
-SLICE_KINDS = (
-    "kernel",
-    "copy",
-    "fill",
-    "graph",
-    "api",
-    "wait",
-    "nvtx",
-    "mark",
-    "region",
-    "rest",
-)
-
-
 @dataclass(frozen=True)
 class Style:
-    """The common properties of slices: their name, details, and one of :data:`SLICE_KINDS`."""
+    """The common properties of slices: their name, details, and ``kind``, which determines the colour: kernel, copy,
+    fill, graph, api, wait, nvtx, mark, region, or rest for omitted slices."""
 
     name: str
     detail: str

@@ -16,8 +16,6 @@ from . import markdown as md
 from .text import styled
 from .values import NOTHING, duration, number_text, short, size
 
-#: The formats of :func:`render`.
-FORMATS = ("table", "csv", "json", "markdown")
 #: The version of the JSON. It increases when a key changes its meaning.
 FORMAT = 1
 ABOUT = {"kind": "cutrace stats"}
@@ -44,9 +42,10 @@ def render(
     about: Mapping[str, object] = ABOUT,
     style: Callable[[Table, tuple[Cell, ...]], str] | None = None,
 ) -> Iterator[str]:
-    """Yield the tables as a string in pieces. ``form`` is one of :data:`FORMATS`. ``limit`` is the maximum of rows of
-    each table, 0 for all. ``width`` is the width of the terminal in columns, None for unlimited. ``about`` has further
-    keys for JSON. ``style`` returns the style (:mod:`.text`) of a row; without it there are no escape sequences."""
+    """Yield the tables as a string in pieces. ``form`` is table, csv, json or markdown. ``limit`` is the maximum of
+    rows of each table, 0 for all. ``width`` is the width of the terminal in columns, None for unlimited. ``about`` has
+    further keys for JSON. ``style`` returns the style (:mod:`.text`) of a row; without it there are no escape
+    sequences."""
     if form == "csv":
         return _csv(tables, limit)
     if form == "json":

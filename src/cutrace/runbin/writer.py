@@ -108,21 +108,12 @@ class Writer:
             self._new_strings.append((known, data))
         return known
 
-    def launch(self, **config: int | str) -> int:
-        """The id of a launch configuration. ``config`` holds fields of ``launches``, ``name`` as a string."""
-        return self._intern_one("launches", config)
-
-    def function(self, **function: int | str) -> int:
-        """The id of an API function. ``function`` holds fields of ``functions``, ``name`` as a string."""
-        return self._intern_one("functions", function)
-
-    def frame(self, **frame: int | str) -> int:
-        """The id of a Python frame. ``frame`` holds fields of ``frames``, ``file`` and ``function`` as a string."""
-        return self._intern_one("frames", frame)
-
-    def stack(self, parent: int, frame: int) -> int:
-        """The id of a Python stack: a frame inside the stack of its caller, which is 0 for the outermost one."""
-        return self._intern_one("stacks", {"parent": parent, "frame": frame})
+    def intern_one(self, table: str, **fields: int | str) -> int:
+        """The id of a row with these ``fields`` of an interned table, strings as such."""
+        row = np.zeros(1, TABLES[table].dtype)
+        for name, value in fields.items():
+            row[name] = self.string(value) if isinstance(value, str) else value
+        return int(self.intern(table, row)[0])
 
     def intern(self, table: str, rows: np.ndarray) -> np.ndarray:
         """The ids of rows of an interned table. The field ``id`` of the given rows is 0. Writes new rows. The id is 0
@@ -207,12 +198,6 @@ class Writer:
             self.close()
         else:
             self.discard()
-
-    def _intern_one(self, table: str, values: dict[str, int | str]) -> int:
-        row = np.zeros(1, TABLES[table].dtype)
-        for name, value in values.items():
-            row[name] = self.string(value) if isinstance(value, str) else value
-        return int(self.intern(table, row)[0])
 
     def _write_strings(self) -> None:
         while self._new_strings:

@@ -38,6 +38,7 @@ ROOT = Path(__file__).parents[3]
 BY_NAME = {rule.name: rule for rule in RULES}
 USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.pct"
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
+ACTIVE_CYCLES = "sm__cycles_active.avg"
 HOPPER = GpuLimits("NVIDIA H200", (9, 0), 132, 1_980_000_000, 4_916_432_000_000)
 ADA = replace(HOPPER, name="NVIDIA L40", capability=(8, 9))
 #: A kernel without any problem. Half of its values are 0, and the others are typical of good code.
@@ -49,7 +50,7 @@ GOOD: dict[str, float] = {
     THREADS: 32.0,
     LATENCY: 10.0,
     rules.CYCLES: 100_000.0,
-    rules.ACTIVE_CYCLES: 100_000.0,
+    ACTIVE_CYCLES: 100_000.0,
     rules.ISSUE: 0.7,
     rules.INSTRUCTIONS: 1e6,
     USED.format("ld"): 100.0,
@@ -326,7 +327,7 @@ def test_units_that_are_counted_while_active_count_for_the_whole_time():
     """L1 is at 65 % of its peak while the multiprocessors are active, which is 72 % of the time."""
     values = {COMPUTE: 20.0, MEMORY: 65.0, L2: 60.0, L1: 90.0}
     assert findings(facts(values))[0].rule == "L2-bound"
-    assert findings(facts(values | {rules.ACTIVE_CYCLES: 72_000.0}))[0].rule == "L1-bound"
+    assert findings(facts(values | {ACTIVE_CYCLES: 72_000.0}))[0].rule == "L1-bound"
 
 
 def test_l2_does_not_hide_the_limit_of_dram():
@@ -366,7 +367,7 @@ def test_a_tail_that_occupancy_contradicts_is_not_said():
     busy = facts({WARPS: 97.0}, room=room(waves=1.1))
     assert sentence("tail", busy) == ""
     # Warps are counted only while a multiprocessor has a warp. Here most multiprocessors had no warp in the last wave.
-    assert sentence("tail", facts({WARPS: 97.0, rules.ACTIVE_CYCLES: 60_000.0}, room=room(waves=1.1))) != ""
+    assert sentence("tail", facts({WARPS: 97.0, ACTIVE_CYCLES: 60_000.0}, room=room(waves=1.1))) != ""
 
 
 @pytest.mark.parametrize("number", [0.5, 1.0, 2.0, 12.3])

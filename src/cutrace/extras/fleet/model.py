@@ -195,9 +195,9 @@ def share_of(amount: float, whole: float) -> float | None:
     return None
 
 
-def descending(rows: Iterable[Row], column: int = 0) -> list[Row]:
-    """The rows, sorted by a column of numbers, the largest first."""
-    return sorted(rows, key=lambda row: -float(row[column] or 0))
+def descending(rows: Iterable[Row]) -> list[Row]:
+    """The rows, sorted by their first cell, a number, the largest first."""
+    return sorted(rows, key=lambda row: -float(row[0] or 0))
 
 
 def removed(path: Path) -> CutraceError:

@@ -209,7 +209,9 @@ class ProcessValues:
         """Write the devices, the launch configurations and the kernels."""
         to.rows("devices", np.array([_device(facts, to) for facts in self._devices]))
         rows = np.array([launch.row for launch in self.launches])
-        rows["launch"] = [to.launch(**one) for one in self._configurations]
+        rows["launch"] = [
+            to.intern_one("launches", **one) for one in self._configurations
+        ]
         to.rows("kernels", rows)
 
 
