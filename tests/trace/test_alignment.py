@@ -38,7 +38,7 @@ def test_a_lead_is_exact_to_the_nanosecond_though_a_float_is_not():
         snapshots([12_345_678_901, 14_345_678_901], [WALL + 12_345_678_901 + 7] * 1 + [WALL + 14_345_678_901 + 7])
     )
     assert found is not None
-    assert (found.ns, found.drift, found.error, found.stepped) == (WALL + 7, 0.0, 100, False)
+    assert (found.offset, found.drift, found.error, found.stepped) == (WALL + 7, 0.0, 100, False)
 
 
 def test_without_snapshots_nothing_is_known():
@@ -49,7 +49,7 @@ def test_noise_is_no_drift():
     found = lead(Machine(WALL - 1000 * SECOND).snapshots(30, noise=200))
     assert found is not None
     assert found.drift == 0.0
-    assert abs(found.ns - (WALL - 1000 * SECOND)) <= 200
+    assert abs(found.offset - (WALL - 1000 * SECOND)) <= 200
     assert found.error <= 400 + 100
 
 
@@ -82,7 +82,7 @@ def test_a_clock_that_was_set_is_no_drift_and_is_said():
     machine["realtime"][7:] += 3600 * SECOND
     found = lead(machine)
     assert found is not None
-    assert (found.ns, found.drift, found.stepped) == (WALL - 1000 * SECOND, 0.0, True)
+    assert (found.offset, found.drift, found.stepped) == (WALL - 1000 * SECOND, 0.0, True)
     assert found.error > 3599 * SECOND
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -31,55 +30,6 @@ _FARTHEST = 1 << 62
 #: Notes on files whose clock cannot be related to the first file's: on moved times, and on kept times.
 MOVED = "a file without clock snapshots was moved in time to start with the first file: `clock='keep'` keeps its times"
 KEPT = "a file has the times of its own clock, not of the first file's: `clock='align'` aligns it"
-
-
-class Lead(NamedTuple):
-    """REALTIME less BOOTTIME of one machine: ``ns`` at the time ``at`` (ns of BOOTTIME), growing by ``drift`` ns for
-    each ns. ``error`` is the largest error (ns). ``stepped`` says that the wall clock was set between snapshots."""
-
-    ns: int
-    at: int
-    drift: float
-    error: int
-    stepped: bool
-
-
-def lead(snapshots: np.ndarray) -> Lead | None:
-    """The lead of one machine from its rows of ``clocks``; None without rows.
-
-    It is the median of the rows, or a line through them where they clearly drift.
-    """
-    if not len(snapshots):
-        return None
-    boottime = snapshots["boottime"].astype(np.int64)
-    leads = snapshots["realtime"].astype(np.int64) - boottime
-    # A float holds such small differences exactly.
-    at = int(boottime[0])
-    first = int(leads[0])
-    time = (boottime - at).astype(np.float64)
-    above = (leads - first).astype(np.float64)
-    reading = float(np.median(snapshots["spread"].astype(np.float64)))
-    median = float(np.median(above))
-    away = float(np.abs(above - median).max())
-    drift = 0.0
-    level = median
-    rest = away
-    differs = away > _CLEARLY * max(reading, _LEAST_READING)
-    if differs and len(np.unique(boottime)) >= _FEWEST:
-        slope, base = np.polyfit(time, above, 1)
-        line = base + slope * time
-        left = float(np.abs(above - line).max())
-        if abs(slope) <= _STEEPEST and left <= (1 - _EXPLAINED) * away:
-            drift = float(slope)
-            level = float(base)
-            rest = left
-    return Lead(
-        ns=first + round(level),
-        at=at,
-        drift=drift,
-        error=round(rest + reading),
-        stepped=rest > STEP,
-    )
 
 
 @dataclass(frozen=True)
@@ -128,17 +78,57 @@ class Alignment:
         return time + self.offset + drifted
 
 
-def aligned(own: Lead, reference: Lead) -> Alignment:
-    """The alignment of one machine's BOOTTIME with the reference's. The wall clock relates the two."""
-    apart = own.at + own.ns - reference.at - reference.ns
+def lead(snapshots: np.ndarray) -> Alignment | None:
+    """The lead of one machine, REALTIME less BOOTTIME, as the alignment of its BOOTTIME with its wall clock. It is
+    computed from its rows of ``clocks``; None without rows.
+
+    The lead is the median of the rows, or a line through them where they clearly drift.
+    """
+    if not len(snapshots):
+        return None
+    boottime = snapshots["boottime"].astype(np.int64)
+    leads = snapshots["realtime"].astype(np.int64) - boottime
+    # A float holds such small differences exactly.
+    at = int(boottime[0])
+    first = int(leads[0])
+    time = (boottime - at).astype(np.float64)
+    above = (leads - first).astype(np.float64)
+    reading = float(np.median(snapshots["spread"].astype(np.float64)))
+    median = float(np.median(above))
+    away = float(np.abs(above - median).max())
+    drift = 0.0
+    level = median
+    rest = away
+    differs = away > _CLEARLY * max(reading, _LEAST_READING)
+    if differs and len(np.unique(boottime)) >= _FEWEST:
+        slope, base = np.polyfit(time, above, 1)
+        line = base + slope * time
+        left = float(np.abs(above - line).max())
+        if abs(slope) <= _STEEPEST and left <= (1 - _EXPLAINED) * away:
+            drift = float(slope)
+            level = float(base)
+            rest = left
+    return Alignment(
+        offset=first + round(level),
+        at=at,
+        drift=drift,
+        error=round(rest + reading),
+        stepped=rest > STEP,
+    )
+
+
+def aligned(own: Alignment, reference: Alignment) -> Alignment:
+    """The alignment of one machine's BOOTTIME with the reference's, from their leads. The wall clock relates the
+    two."""
+    apart = own.at + own.offset - reference.at - reference.offset
     rate = 1 + reference.drift
     correction = round(-reference.drift * apart / rate)
     drift = (own.drift - reference.drift) / rate
     return Alignment(
-        offset=own.ns - reference.ns + correction,
+        offset=own.offset - reference.offset + correction,
         drift=drift,
         at=own.at,
-        error=own.error + reference.error,
+        error=(own.error or 0) + (reference.error or 0),
         stepped=own.stepped,
     )
 
@@ -159,7 +149,7 @@ def alignments(
     moments = [by_boot[boot].moment(first) for boot, first in begins.items()]
     if min(moments, default=1) > 0:
         return reference, by_boot
-    booted = {boot: known.ns for boot, known in leads.items() if known is not None}
+    booted = {boot: own.offset for boot, own in leads.items() if own is not None}
     if booted:
         reference = min(booted, key=lambda boot: booted[boot])
         by_boot = _toward(reference, leads, begins)
@@ -167,7 +157,7 @@ def alignments(
 
 
 def _toward(
-    reference: str, leads: Mapping[str, Lead | None], begins: Mapping[str, int]
+    reference: str, leads: Mapping[str, Alignment | None], begins: Mapping[str, int]
 ) -> dict[str, Alignment]:
     target = leads[reference]
 

@@ -108,15 +108,7 @@ class RankTrace:
         snapshots of the rank, times are unchanged and the error is unknown."""
         rows = self.trace.clocks
         own = lead(rows[np.isin(rows["process"], self.processes)])
-        if own:
-            return Alignment(
-                own.ns,
-                own.drift,
-                own.at,
-                own.error,
-                own.stepped,
-            )
-        return Alignment(error=None)
+        return own or Alignment(error=None)
 
     def moved(self, times: np.ndarray) -> np.ndarray:
         """Convert times of the trace (ns) to the wall clock, as signed integers."""
