@@ -32,12 +32,12 @@ DRAM_READ = "dram__bytes_read.sum"
 L2_READ_SECTORS = "lts__t_sectors_srcunit_tex_op_read.sum"
 L1_HITS = "l1tex__t_sector_hit_rate.pct"
 _USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.pct"
-_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
+SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
 #: Sectors that the instructions of the kernel access, for loads to registers and for asynchronous copies to shared
 #: memory.
 _TOUCHED = "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_{}.sum"
-_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
-_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
+WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 #: The bytes of a sector, the unit of transfer between L1, L2 and DRAM.
 SECTOR = 32
@@ -106,11 +106,11 @@ class KernelRule:
     name: str
     metrics: tuple[str, ...]
     formula: str
-    threshold: float
-    unit: str
-    source: str
     remedy: str
     says: Callable[[Facts, float], Said | None]
+    threshold: float = LATENCY_BOUND
+    unit: str = "%"
+    source: str = _GUIDE
     limiter: bool = False
     launch: bool = False
     flushed: bool = False
@@ -467,12 +467,12 @@ def _sectors(op: str, facts: Facts, threshold: float) -> Said | None:
         used = used_of_loads(facts)
     else:
         used = facts.values[_USED.format(op)]
-    sectors = facts.values[_SECTORS.format(op)]
+    sectors = facts.values[SECTORS.format(op)]
     if not used or used >= threshold or not sectors:
         return None
     whole = 0.0
     for each in ("ld", "st"):
-        whole += facts.values.get(_SECTORS.format(each), 0)
+        whole += facts.values.get(SECTORS.format(each), 0)
     what = {"ld": "loads", "st": "stores"}[op]
     sentence = (
         f"{SECTOR}-byte sectors of global {what}: {used:.0f} % of the bytes are used"
@@ -485,8 +485,8 @@ def _conflicts(op: str, facts: Facts, threshold: float) -> Said | None:
     """Accesses to shared memory are repeated because threads use different words of a bank."""
     if facts.room is None:
         return None
-    conflicts = facts.values[_CONFLICTS.format(op)]
-    wavefronts = facts.values[_WAVEFRONTS.format(op)]
+    conflicts = facts.values[CONFLICTS.format(op)]
+    wavefronts = facts.values[WAVEFRONTS.format(op)]
     if not wavefronts or 100 * conflicts / wavefronts < threshold:
         return None
     # An access of a warp takes at most 32 wavefronts. Conflicts and wavefronts may be counted in different passes, so
@@ -707,8 +707,6 @@ def _rules() -> Iterator[KernelRule]:
             name=f"{unit}-bound",
             metrics=(*_LIMITS, *_UNIT_METRICS.values()),
             formula=f"memory > compute, and of DRAM, L2 and L1 {metric} is the one that is closest to memory",
-            threshold=LATENCY_BOUND,
-            unit="%",
             source=_ROOFLINE if unit == "DRAM" else _GUIDE,
             remedy=_MEMORY_REMEDIES[unit],
             says=partial(_memory, unit),
@@ -723,9 +721,6 @@ def _rules() -> Iterator[KernelRule]:
             name=f"{name}-bound",
             metrics=_LIMITS,
             formula=formula,
-            threshold=LATENCY_BOUND,
-            unit="%",
-            source=_GUIDE,
             remedy=remedy,
             says=partial(_pipe, unit),
             limiter=True,
@@ -734,9 +729,6 @@ def _rules() -> Iterator[KernelRule]:
         name="balanced",
         metrics=_LIMITS,
         formula=f"{above}; below {NEAR_PEAK:g}, and they differ by less than {BALANCED:g}",
-        threshold=LATENCY_BOUND,
-        unit="%",
-        source=_GUIDE,
         remedy="Reduce both the operations and the bytes.",
         says=_balanced,
         limiter=True,
@@ -745,8 +737,6 @@ def _rules() -> Iterator[KernelRule]:
         name="latency-bound",
         metrics=_LIMITS,
         formula=f"{above} < threshold",
-        threshold=LATENCY_BOUND,
-        unit="%",
         source=_VOLKOV,
         remedy="Keep more work in flight: more warps, or more independent instructions of a warp.",
         says=_latency,
@@ -756,9 +746,6 @@ def _rules() -> Iterator[KernelRule]:
         name="small grid",
         metrics=_LIMITS,
         formula=f"{above} < threshold, and blocks / (multiprocessors x blocks that fit) < 1",
-        threshold=LATENCY_BOUND,
-        unit="%",
-        source=_GUIDE,
         remedy="Launch more blocks: split the work finer, batch it, or run other kernels beside it.",
         says=_small_grid,
         limiter=True,
@@ -769,7 +756,6 @@ def _rules() -> Iterator[KernelRule]:
         metrics=(*_LIMITS, WARPS),
         formula="theoretical occupancy = warps that fit / warp slots of a multiprocessor, if latency-bound",
         threshold=80.0,
-        unit="%",
         source=_BEST + "#occupancy",
         remedy="Let more warps fit.",
         says=_occupancy,
@@ -780,8 +766,6 @@ def _rules() -> Iterator[KernelRule]:
         metrics=(*_LIMITS, WARPS),
         formula=f"theoretical occupancy - {WARPS}, if latency-bound with at least 1 wave",
         threshold=10.0,
-        unit="%",
-        source=_GUIDE,
         remedy="Give all warps the same work; let each block do more if blocks are short.",
         says=_imbalance,
         launch=True,
@@ -791,8 +775,6 @@ def _rules() -> Iterator[KernelRule]:
         metrics=(),
         formula="(1 - blocks of the last wave / blocks of a full one) / waves, rounded up",
         threshold=10.0,
-        unit="%",
-        source=_GUIDE,
         remedy="Choose a grid that fills whole waves, smaller blocks, or blocks that stay and take work in a loop.",
         says=_tail,
         launch=True,
@@ -802,7 +784,6 @@ def _rules() -> Iterator[KernelRule]:
         metrics=(),
         formula="1 - blocks / multiprocessors",
         threshold=1.0,
-        unit="%",
         source=_BEST + "#thread-and-block-heuristics",
         remedy="Launch at least as many blocks as there are multiprocessors.",
         says=_idle,
@@ -813,34 +794,31 @@ def _rules() -> Iterator[KernelRule]:
         metrics=_LIMITS,
         formula="1 - threads of a block / threads of its warps",
         threshold=10.0,
-        unit="%",
         source=_BEST + "#thread-and-block-heuristics",
         remedy=f"Use a multiple of {_WARP} threads a block.",
         says=_partial_warps,
         launch=True,
     )
-    sectors = tuple(_SECTORS.format(op) for op in ("ld", "st"))
+    sectors = tuple(SECTORS.format(op) for op in ("ld", "st"))
     for op, what in (("ld", "loads"), ("st", "stores")):
         yield KernelRule(
             name=f"sectors of {what}",
             metrics=(MEMORY, _USED.format(op), *sectors),
             formula=f"{_USED.format(op)} < threshold",
             threshold=80.0,
-            unit="%",
             source=_BEST + "#coalesced-access-to-global-memory",
             remedy="Let the threads of a warp access neighbouring addresses: swap the loops or the layout, or go "
             "through shared memory.",
             says=partial(_sectors, op),
         )
     for op, what in (("ld", "loads"), ("st", "stores")):
-        conflicts = _CONFLICTS.format(op)
-        wavefronts = _WAVEFRONTS.format(op)
+        conflicts = CONFLICTS.format(op)
+        wavefronts = WAVEFRONTS.format(op)
         yield KernelRule(
             name=f"bank conflicts of {what}",
             metrics=(conflicts, wavefronts, CYCLES),
             formula=f"{conflicts} / {wavefronts}",
             threshold=10.0,
-            unit="%",
             source=_BEST + "#shared-memory-and-memory-banks",
             remedy="Pad the rows of the array by a word (by 16 bytes if a thread accesses 16 bytes at a time), or "
             "swizzle its columns.",
@@ -852,7 +830,6 @@ def _rules() -> Iterator[KernelRule]:
         metrics=(*LOCAL, INSTRUCTIONS),
         formula=f"({LOCAL[0]} + {LOCAL[1]}) / {INSTRUCTIONS}",
         threshold=1.0,
-        unit="%",
         source=_BEST + "#local-memory",
         remedy="Allow more registers, keep fewer values at a time, and index arrays of a thread by constants only.",
         says=_local,
@@ -884,7 +861,6 @@ def _rules() -> Iterator[KernelRule]:
         metrics=(PIPES["fp64"][0],),
         formula=f"{PIPES['fp64'][0]}, if fp32 is at least {_SLOW} times as fast by the documented rates",
         threshold=60.0,
-        unit="%",
         source=_CUDA + "#arithmetic-instructions",
         remedy="Use fp32, or pairs of fp32 values; look for constants and functions that are fp64 by accident.",
         says=_fp64,
@@ -895,8 +871,6 @@ def _rules() -> Iterator[KernelRule]:
         formula=f"largest of the stall metrics / {LATENCY}, if the schedulers issue in less than {NEAR_PEAK:g} % of "
         "the cycles",
         threshold=30.0,
-        unit="%",
-        source=_GUIDE,
         remedy="Depends on the reason.",
         says=_stalls,
     )

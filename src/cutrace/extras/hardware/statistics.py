@@ -48,6 +48,21 @@ def _metric_columns(kind: str, counted: str) -> tuple[StatisticColumn, ...]:
     )
 
 
+_LINE = text_column(
+    "line",
+    "place.text",
+    doc="file:line, or the offset in the function where the line is unknown",
+)
+_FUNCTION = text_column("function", "place.function", doc="device function")
+_SAMPLES = (
+    count_column("samples", doc="samples of program counters"),
+    count_column(
+        "not issued",
+        "not_issued",
+        doc="samples taken when the scheduler issued no instruction",
+    ),
+)
+
 STATISTICS: tuple[Statistic, ...] = (
     Statistic(
         "kernel_metrics",
@@ -78,15 +93,11 @@ STATISTICS: tuple[Statistic, ...] = (
             ),
             text_column("metric", doc="name of the metric"),
             text_column("unit", spare=True, doc="unit of the values"),
-            text_column(
-                "line",
-                "place.text",
-                doc="file:line, or the offset in the function where the line is unknown",
-            ),
+            _LINE,
             text_column(
                 "file", "place.file", spare=True, doc="path of the source file"
             ),
-            text_column("function", "place.function", doc="device function"),
+            _FUNCTION,
             count_column("instructions", spare=True, doc="instructions of the line"),
             count_column(
                 "launches", spare=True, doc="counted launches in which the function ran"
@@ -101,12 +112,7 @@ STATISTICS: tuple[Statistic, ...] = (
         _measured(stall_uses),
         (
             column_of("share", unit="1", doc="fraction of the samples of the function"),
-            count_column("samples", doc="samples of program counters"),
-            count_column(
-                "not issued",
-                "not_issued",
-                doc="samples taken when the scheduler issued no instruction",
-            ),
+            *_SAMPLES,
             text_column("stall", doc="stall reason, as CUPTI names it"),
             text_column("function", doc="device function"),
         ),
@@ -119,21 +125,12 @@ STATISTICS: tuple[Statistic, ...] = (
         _measured(sampled_lines),
         (
             column_of("share", unit="1", doc="fraction of all samples"),
-            count_column("samples", doc="samples of program counters"),
-            count_column(
-                "not issued",
-                "not_issued",
-                doc="samples taken when the scheduler issued no instruction",
-            ),
+            *_SAMPLES,
             text_column(
                 "stall", doc="stall reason of most warps, selected not counted"
             ),
-            text_column(
-                "line",
-                "place.text",
-                doc="file:line, or the offset in the function where the line is unknown",
-            ),
-            text_column("function", "place.function", doc="device function"),
+            _LINE,
+            _FUNCTION,
         ),
         options=("names",),
         doc="The lines of source at which warps were sampled, most samples first.",

@@ -25,9 +25,6 @@ _NAMED = 5
 
 _BYTES = "dram__bytes_{}.sum"
 _REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum"
-_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
-_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
-_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 
 
 @dataclass(frozen=True)
@@ -291,15 +288,15 @@ def _memory(facts: Facts) -> Table:
     ]
     names = {"ld": "loads", "st": "stores"}
     for op, name in names.items():
-        sectors = values.get(_SECTORS.format(op))
+        sectors = values.get(rules.SECTORS.format(op))
         each = _ratio(sectors, values.get(_REQUESTS.format(op)))
         moved = None
         if sectors is not None:
             moved = sectors * rules.SECTOR
         rows.append((f"global {name}", moved, rate(moved), None, None, each))
     for op, name in names.items():
-        accesses = values.get(_WAVEFRONTS.format(op), 0)
-        conflicts = values.get(_CONFLICTS.format(op), 0)
+        accesses = values.get(rules.WAVEFRONTS.format(op), 0)
+        conflicts = values.get(rules.CONFLICTS.format(op), 0)
         each = _ratio(accesses, accesses - conflicts)
         rows.append((f"shared {name}", None, None, None, None, each))
     nothing = (None,) * 5
