@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -211,34 +212,24 @@ _ANGLES = 10_001
 
 @dataclass(frozen=True)
 class _Change:
-    """A kernel or range in two sets of runs, and the ratio of the mean times. ``compared`` is the ratio with its error;
-    None if a set has one job, because one job shows no variation."""
+    """A kernel or range in two sets of runs: the mean times (ns) in the runs of each set."""
 
     kind: str
     name: str
     old: np.ndarray
     new: np.ndarray
-    ratio: float
-    compared: Ratio | None
 
-    @classmethod
-    def of(
-        cls,
-        key: _Key,
-        old: np.ndarray,
-        new: np.ndarray,
-    ) -> _Change:
-        compared = None
-        if min(len(old), len(new)) > 1:
-            compared = compare(old, new)
-        ratio = float(new.mean() / old.mean())
-        return cls(
-            *key,
-            old,
-            new,
-            ratio,
-            compared,
-        )
+    @cached_property
+    def ratio(self) -> float:
+        """The ratio of the mean times."""
+        return float(self.new.mean() / self.old.mean())
+
+    @cached_property
+    def compared(self) -> Ratio | None:
+        """The ratio with its error. None if a set has one job, because one job shows no variation."""
+        if min(len(self.old), len(self.new)) > 1:
+            return compare(self.old, self.new)
+        return None
 
     @property
     def size(self) -> float:
@@ -353,7 +344,7 @@ def _changes(before: Sequence[_Run], after: Sequence[_Run]) -> list[_Change]:
         new = _means(after, key)
         # A mean time of 0 has no ratio.
         if len(old) and len(new) and old.all() and new.all():
-            changes.append(_Change.of(key, old, new))
+            changes.append(_Change(*key, old, new))
     return changes
 
 
