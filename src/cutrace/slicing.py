@@ -9,6 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -44,12 +45,13 @@ from .trace.selection import (
     window,
 )
 from .trace.writing import write as write_capture
-from .units import Time, format_duration
+from .units import Time, first_names, format_duration
 
 _EVENTS = TABLES.keys() - FACTS - INTERNED
 _STREAM_NAME = 1
-_MAX_LISTED = 5
 _NUMBER = re.compile("[0-9]{1,10}")
+
+_listing = partial(first_names, most=5)
 
 
 @dataclass(frozen=True)
@@ -239,19 +241,11 @@ def missing_name(
         hint = f"upper and lower case differ, and there is {_listing(in_case)}."
     else:
         hint = did_you_mean(word, names, others)
-    asked = _listing(pattern or "''" for pattern in patterns)
+    asked = _listing([pattern or "''" for pattern in patterns])
     if trace is None:
         raise CutraceError(f"the command has no {what} {asked}: {hint}")
     absent = f"the trace has no {what} {asked}: {hint}"
     raise CutraceError(trace.quality.doubt(absent))
-
-
-def _listing(names: Iterable[str]) -> str:
-    every = list(names)
-    shown = ", ".join(every[:_MAX_LISTED])
-    if len(every) > _MAX_LISTED:
-        shown += f" and {len(every) - _MAX_LISTED} more"
-    return shown
 
 
 # Ranges and tests

@@ -147,6 +147,15 @@ def first_of(strings: Sequence[str], most: int) -> list[str]:
     return first
 
 
+def first_names(names: Sequence[str], most: int) -> str:
+    """The first names and the number of the others: ``a, b, c and 2 more``."""
+    first = ", ".join(names[:most])
+    others = len(names) - most
+    if others > 0:
+        first += f" and {others:,} more"
+    return first
+
+
 def count_of(number: int, noun: str) -> str:
     """``1 kernel``, ``12,345 kernels``, ``2 processes``, ``3 copies``."""
     if number == 1:

@@ -22,8 +22,7 @@ from cutrace.errors import CutraceError
 from cutrace.golden import Entry, golden_files, joined, read, split
 from cutrace.golden.decide import ALLOWED_SKIP, SWITCHED_OFF
 from cutrace.reports.model import Case, State
-from cutrace.reports.values import listed
-from cutrace.units import count_of
+from cutrace.units import count_of, first_names
 
 from .context import id_folders, module_place
 from .options import Settings, on_command_line
@@ -127,9 +126,7 @@ class SessionAccount:
         number = f"{count_of(len(ids), 'golden value')} have"
         if len(ids) == 1:
             number = "1 golden value has"
-        return (
-            f"{number} no test any more: {listed(ids, _LISTED)} (cutrace golden check)"
-        )
+        return f"{number} no test any more: {first_names(ids, _LISTED)} (cutrace golden check)"
 
     def silent(self) -> Iterator[str]:
         """The sentences about values that were not compared without a reason that the user gave."""
@@ -140,7 +137,7 @@ class SessionAccount:
             if len(ids) == 1:
                 problem = one
             if ids:
-                yield f"{len(ids):,} {problem}: {listed(ids, _LISTED)}"
+                yield f"{len(ids):,} {problem}: {first_names(ids, _LISTED)}"
 
 
 def shortcomings(
@@ -154,7 +151,7 @@ def shortcomings(
     hidden = [case.nodeid for case in ran if _has_failed(case)]
     if hidden and passed_all:
         number = count_of(len(hidden), "test")
-        yield f"{number} passed although cutrace failed it: {listed(hidden, _LISTED)}"
+        yield f"{number} passed although cutrace failed it: {first_names(hidden, _LISTED)}"
     for state, problem in _STATES.items():
         tests = [case.nodeid for case in passed if case.state is state]
         if not tests:
@@ -162,7 +159,7 @@ def shortcomings(
         if len(tests) > 1:
             problem = problem.replace("has ", "have ", 1)
         number = count_of(len(tests), "test")
-        yield f"{number} {problem}: {listed(tests, _LISTED)}"
+        yield f"{number} {problem}: {first_names(tests, _LISTED)}"
     if settings.scope == "marked":
         return
     # The reason of a test is the reason why it has no golden values.
@@ -170,7 +167,7 @@ def shortcomings(
     ungated = [case.nodeid for case in traced if not case.reason]
     if ungated:
         yield (
-            f"{count_of(len(ungated), 'test')} did GPU work without golden values: {listed(ungated, _LISTED)}; "
+            f"{count_of(len(ungated), 'test')} did GPU work without golden values: {first_names(ungated, _LISTED)}; "
             "record them with --cutrace-update, or exclude them with cutrace(off=True) or cutrace_scope = marked"
         )
 

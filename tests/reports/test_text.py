@@ -24,7 +24,8 @@ from cutrace.reports.text import (
     short_footer_lines,
     table_lines,
 )
-from cutrace.reports.values import counts, duration, listed, number_text, pair, short, size, title, value_text
+from cutrace.reports.values import counts, duration, number_text, pair, short, size, title, value_text
+from cutrace.units import first_names
 
 
 def failure(case: Case) -> str:
@@ -420,6 +421,11 @@ def test_long_names_keep_their_ends():
 
 def test_a_list_of_names_ends_with_the_number_of_others():
     names = ["a", "b", "c"]
-    assert [listed(names, most) for most in (4, 3, 2, 1)] == ["a, b, c", "a, b, c", "a, b and 1 more", "a and 2 more"]
-    assert listed(["a"] * 2001, 1) == "a and 2,000 more"
-    assert listed([], 2) == ""
+    assert [first_names(names, most) for most in (4, 3, 2, 1)] == [
+        "a, b, c",
+        "a, b, c",
+        "a, b and 1 more",
+        "a and 2 more",
+    ]
+    assert first_names(["a"] * 2001, 1) == "a and 2,000 more"
+    assert first_names([], 2) == ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import CutraceError
-from ..units import count_of, printable
+from ..units import count_of, first_names, printable
 from . import options
 from .output import put_json
 
@@ -143,9 +143,7 @@ def _unknown_test(path: Path, nodeid: str, known: Iterable[str]) -> CutraceError
 
 
 def _some(names: Iterable[str]) -> str:
-    from ..reports.values import listed
-
-    return listed([printable(name) for name in names], _NAMES) or "none"
+    return first_names(list(map(printable, names)), _NAMES) or "none"
 
 
 def _verdict(comparison: Comparison) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..analysis.definitions import MetricClass
 from ..golden.compare import Row
 from ..golden.model import find_metric
-from ..units import count_of, printable
+from ..units import count_of, first_of, printable
 from .model import Case, State
 from .text import Line, brief, changes, headline, metric_name, remedies
 
@@ -97,11 +97,8 @@ def cause_lines(
         tests = count_of(len(ids), "test")
         yield f"  {tests} failed: {printable(cause.text)}", "bad"
         if named:
-            for nodeid in ids[:NAMED]:
-                yield f"    {printable(argument(nodeid))}", ""
-            others = len(ids) - NAMED
-            if others > 0:
-                yield f"    and {others:,} more", ""
+            for line in first_of(list(map(argument, ids)), NAMED):
+                yield f"    {printable(line)}", ""
         for remedy in remedies(cause.cases, selection(ids)):
             yield f"    {remedy}", ""
     others = len(shared) - _BLOCKS

@@ -16,7 +16,7 @@ from typing import Any
 from ..analysis.definitions import MetricClass
 from ..golden.compare import Row
 from ..golden.model import CODE, Verdict, find_metric, scoped
-from ..units import count_of, printable
+from ..units import count_of, first_names, first_of, printable
 from .model import (
     BETTER,
     CONFIRM,
@@ -27,7 +27,7 @@ from .model import (
     SessionReport,
     State,
 )
-from .values import listed, pair, short, title, unit_of, value_text
+from .values import pair, short, title, unit_of, value_text
 
 #: A string without line breaks, and its style: "", "bad", "good", "warn", "dim" or "bold".
 Line = tuple[str, str]
@@ -151,12 +151,7 @@ def _indented(texts: Iterable[str], style: str) -> list[Line]:
 
 def changes(rows: Sequence[Row]) -> list[str]:
     """The first changed metrics as short strings: ``kernel_launches 10 -> 11 (+ fill)``."""
-    rows = without_repeats(rows)
-    first = [_change(row) for row in rows[:_METRICS]]
-    others = len(rows) - _METRICS
-    if others > 0:
-        first.append(f"and {others:,} more")
-    return first
+    return first_of(list(map(_change, without_repeats(rows))), _METRICS)
 
 
 def _change(row: Row) -> str:
@@ -410,7 +405,7 @@ def _facts(report: SessionReport, proposed: str = "") -> Iterator[Fact]:
     missing = _named(report, State.MISSING)
     if missing:
         tests = count_of(len(missing), "test")
-        yield "no golden", f"{tests}: {listed(missing, _NAMED)}", "warn"
+        yield "no golden", f"{tests}: {first_names(missing, _NAMED)}", "warn"
     yield from _updated(report)
     if proposed:
         # The command has its own line, so that it can be copied.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ..analysis.definitions import METRICS, hardware, is_full_name
 from ..golden.model import Codes, Interval, Span, amount, text_of
@@ -153,15 +153,6 @@ def short(text: str, width: int = 60) -> str:
     tail = (width - 1) // 3
     head = width - 1 - tail
     return f"{text[:head]}…{text[len(text) - tail :]}"
-
-
-def listed(names: Sequence[str], most: int) -> str:
-    """The first names and the number of others: ``a, b, c and 2 more``."""
-    first = ", ".join(names[:most])
-    others = len(names) - most
-    if others > 0:
-        first += f" and {others:,} more"
-    return first
 
 
 def counts(value: object, metric: str = "") -> list[tuple[str, str]]:

@@ -22,6 +22,7 @@ from ...trace.ordered import Columns
 from ...trace.quality import GPU_WORK
 from ...trace.ranges import RANGE_TABLES, are_ranges
 from ...trace.rows import distinct
+from ...units import first_names
 from ..collection import CollectedBy, StatsCollector
 from ..context import CollectorContext
 from ..gpu import COMMUNICATE, COMPUTE, COPY, FILL
@@ -417,9 +418,7 @@ def _no_step(trace: Trace, name: str) -> str:
             f"no range is named {name}, because the trace has no ranges: put an NVTX range around each step, such as "
             "torch.cuda.nvtx.range('step'), and record again"
         )
-    there = f"there are {', '.join(ended[:_SHOWN])}"
-    if len(ended) > _SHOWN:
-        there += f" and {len(ended) - _SHOWN} more"
+    there = f"there are {first_names(ended, _SHOWN)}"
     return f"no range is named {name}: {did_you_mean(name, ended, there)}"
 
 

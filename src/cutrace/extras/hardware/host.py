@@ -13,6 +13,7 @@ from typing import Any
 
 from ...collect import cuda
 from ...errors import CutraceError, did_you_mean
+from ...units import first_names
 from .cupti import Cupti, CuptiError, address, texts
 
 RANGES = 0
@@ -273,10 +274,7 @@ class Config:
         """Raise :class:`CutraceError` when the metrics need several passes."""
         if self.passes == 1:
             return
-        names = ", ".join(self.names[:_LISTED])
-        more = len(self.names) - _LISTED
-        if more > 0:
-            names += f" and {more} more"
+        names = first_names(self.names, _LISTED)
         raise CutraceError(
             f"{names} need {self.passes} passes, but {because}: count fewer of them together"
         )

@@ -10,8 +10,8 @@ from operator import attrgetter
 from ...analysis.tables import Cell, Table, columns_of
 from ...errors import CutraceError
 from ...patterns import Patterns, any_matcher, several
-from ...reports.values import listed
 from ...trace import Trace
+from ...units import first_names
 from . import rules
 from .facts import Facts, kernel_facts
 from .roofline import Roofline, every_roofline
@@ -115,7 +115,7 @@ def compared(before: Why, after: Why) -> Why:
             if id(answer) not in both:
                 alone[answer.facts.kernel] = True
         if alone:
-            notes.append(f"only {side}: {listed(list(alone), _NAMED)}")
+            notes.append(f"only {side}: {first_names(list(alone), _NAMED)}")
     return Why((), (), changes, tuple(notes))
 
 
@@ -180,7 +180,7 @@ def answers(trace: Trace, kernel: Patterns | None = None) -> list[Answer]:
     :class:`CutraceError` if there is none."""
     every = kernel_facts(trace)
     if not every:
-        where = listed([str(source) for source in trace.sources], _NAMED)
+        where = first_names([str(source) for source in trace.sources], _NAMED)
         absent = f"there are no hardware metrics of kernels in {where}: record them with `cutrace profile -- COMMAND`"
         raise CutraceError(trace.quality.doubt(absent))
     if kernel is not None:
@@ -196,7 +196,7 @@ def answers(trace: Trace, kernel: Patterns | None = None) -> list[Answer]:
     if not chosen:
         known = sorted({facts.kernel for facts in every})
         asked = [pattern or "''" for pattern in patterns]
-        absent = f"no kernel with metrics matches {listed(asked, _NAMED)}: there are {listed(known, _NAMED)}"
+        absent = f"no kernel with metrics matches {first_names(asked, _NAMED)}: there are {first_names(known, _NAMED)}"
         raise CutraceError(trace.quality.doubt(absent))
     lines = _lines_by_function(trace)
     return [_answer(facts, lines.get(facts.symbol, [])) for facts in chosen]
