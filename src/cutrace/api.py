@@ -24,7 +24,7 @@ from .analysis.names import normalize_kernel
 from .analysis.summary import Summary, summarize
 from .analysis.tables import Cell, Table
 from .arguments import checked
-from .errors import CutraceError, did_you_mean
+from .errors import CutraceError, did_you_mean, package
 from .golden.captures import (
     COMPARED,
     CaptureComparison,
@@ -391,7 +391,7 @@ def trace_processor(source: Source, *, shell: StrPath | None = None) -> TracePro
     Raises :class:`CutraceError` when the package is not installed, or the program cannot be found, downloaded or
     started.
     """
-    engine = arrow.package("perfetto.trace_processor", "trace_processor()")
+    engine = package("perfetto.trace_processor", "trace_processor()")
     program = None
     if shell is not None:
         program = str(Path(shell))

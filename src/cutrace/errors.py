@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
+from types import ModuleType
 
 
 class CutraceError(Exception):
@@ -11,6 +13,16 @@ class CutraceError(Exception):
 
 class BadCapture(CutraceError):
     """A file that is not a capture, or holds no usable block."""
+
+
+def package(name: str, what: str) -> ModuleType:
+    """Import an optional package for ``what``. Raises :class:`CutraceError` with the command that installs it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise CutraceError(
+            f"{what} needs {name}: install it with `pip install {name.partition('.')[0]}`"
+        ) from None
 
 
 def cannot_read(

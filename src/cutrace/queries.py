@@ -16,7 +16,7 @@ import numpy as np
 from . import plugins
 from .analysis.context import DEFAULTS, CollectorContext
 from .analysis.names import normalize_kernel
-from .errors import CutraceError
+from .errors import CutraceError, package
 from .loading import Clock, StrPath, listed, opened
 from .outputs import scratch
 from .runbin.layout import TABLES
@@ -119,8 +119,8 @@ def _folder(source: _Source) -> Path | None:
 
 def _duckdb() -> tuple[Any, Any]:
     """The modules ``duckdb`` and ``pyarrow``."""
-    duckdb = arrow.package("duckdb", "SQL")
-    return duckdb, arrow.package("pyarrow", "SQL")
+    duckdb = package("duckdb", "SQL")
+    return duckdb, package("pyarrow", "SQL")
 
 
 def _table(trace: Trace, name: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..errors import BadCapture, CutraceError
+from ..errors import BadCapture, package
 from .tables import BATCH, Kind, ReadColumn, Tables
 
 #: Endings of the files that may be tables.
@@ -33,7 +33,7 @@ class ArrowTables(Tables):
     errors = (Exception,)
 
     def __init__(self, path: Path) -> None:
-        need_pyarrow(path)
+        package("pyarrow", f"reading {path}")
         super().__init__()
         if path.is_dir():
             self._files = {
@@ -253,13 +253,3 @@ def _is_text(kind: Any) -> bool:
     import pyarrow as pa
 
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def need_pyarrow(path: Path) -> None:
-    """Raise :class:`CutraceError` when pyarrow is not installed."""
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        raise CutraceError(
-            f"reading {path} needs pyarrow: install it with `pip install pyarrow`"
-        ) from None

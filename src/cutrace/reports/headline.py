@@ -8,7 +8,7 @@ from typing import Any
 
 from ..analysis.tables import Column, Table
 from ..units import count_of, printable
-from .tables import cell, key
+from .tables import cell, row_objects
 from .values import duration, short
 
 _Row = dict[str, Any]
@@ -23,7 +23,7 @@ def headline(
     """Lines on the GPU's busy share, the kernel with the most time, idle time, copies, and missing data. ``tables`` are
     statistics; a line is left out if its statistic has no rows. ``missing`` are sentences on losses. Lines are wrapped
     at ``width`` columns, and the name of the kernel is shortened to one line."""
-    rows = {table.name: list(_rows(table)) for table in tables}
+    rows = {table.name: list(row_objects(table)) for table in tables}
     if not rows:
         return []
     room = None
@@ -40,12 +40,6 @@ def headline(
             shown.append(f"{label:<{_LABEL}}{piece}")
             label = ""
     return shown
-
-
-def _rows(table: Table) -> Iterator[_Row]:
-    names = list(map(key, table.columns))
-    for row in table.rows:
-        yield dict(zip(names, row, strict=True))
 
 
 def _share(value: float) -> str:

@@ -168,7 +168,7 @@ def figures(made: Table, most: int, more: str) -> str:
         kept = rows[:_KEPT]
         data = {
             "units": [column.unit for column in columns],
-            "rows": [list(map(_sortable, row)) for row in kept],
+            "rows": [list(map(rounded, row)) for row in kept],
             "others": len(rows) - len(kept),
         }
         content += data_script(f"rows-{made.name}", data)
@@ -196,8 +196,8 @@ def sortable(content: str) -> str:
     return f"<div class=figures>{content}</div>"
 
 
-def _sortable(value: Cell) -> Cell:
-    """A cell as a JSON value. Numbers have seven digits; infinite numbers become None."""
+def rounded(value: Cell) -> Cell:
+    """A cell as a JSON value. Numbers have seven digits; NaN and infinite numbers become None."""
     if isinstance(value, float):
         if not math.isfinite(value):
             return None

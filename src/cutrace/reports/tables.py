@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from typing import Any
 
 from ..analysis.tables import Cell, Column, Table
 from ..units import printable
@@ -108,6 +109,13 @@ def key(column: Column) -> str:
     if f"_{name}".endswith(unit):
         return name
     return name + unit
+
+
+def row_objects(table: Table) -> Iterator[dict[str, Any]]:
+    """The rows of a table by the names of columns for programs."""
+    names = list(map(key, table.columns))
+    for row in table.rows:
+        yield dict(zip(names, row, strict=True))
 
 
 def _first(

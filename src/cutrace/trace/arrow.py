@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._native import demangle
-from ..errors import CutraceError
+from ..errors import CutraceError, package
 from ..runbin.layout import NOT_SHOWN, REFERRED, TABLES, TYPES, Field
 from .nccl import NcclCall, payload_fields
 from .origins import NODE_FIELDS, OUTSIDE
@@ -28,16 +27,6 @@ if TYPE_CHECKING:
 QUANTITIES = frozenset(("ns", "bytes", "KB/s"))
 # The collector's names of the floats that JSON lacks.
 _NOT_FINITE = ("nan", "inf", "-inf")
-
-
-def package(name: str, what: str) -> ModuleType:
-    """Import an optional package. Raises :class:`CutraceError` with the command that installs it."""
-    try:
-        return import_module(name)
-    except ImportError:
-        raise CutraceError(
-            f"{what} needs {name}: install it with `pip install {name.partition('.')[0]}`"
-        ) from None
 
 
 def pyarrow(what: str = "Arrow") -> ModuleType:

@@ -18,8 +18,7 @@ from typing import Any
 import click
 
 from ...cli import cli, status_of
-from ...errors import CutraceError
-from ...trace.arrow import package
+from ...errors import CutraceError, package
 
 #: The verbs that become tools, where they are installed.
 VERBS = ("info", "stats", "diff", "sql", "why")

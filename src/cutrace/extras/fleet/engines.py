@@ -35,9 +35,8 @@ from types import FrameType, ModuleType
 from typing import Any
 from weakref import WeakSet
 
-from ...errors import CutraceError
+from ...errors import CutraceError, package
 from ...outputs import available_cores
-from ...trace.arrow import package
 from ...units import count_of
 from .parts import Mapped, Task, map_file
 

@@ -20,10 +20,9 @@ from ...analysis.collection import (
 from ...analysis.context import DEFAULTS, CollectorContext
 from ...analysis.statistic import spread_columns
 from ...analysis.tables import Cell, Column, Table, Unit, docs_of
-from ...errors import CutraceError
+from ...errors import CutraceError, package
 from ...trace import Trace
 from ...trace.alignment import Alignment, lead
-from ...trace.arrow import package
 from ...units import printable
 
 #: The end of the label of a rank or run with incomplete records.

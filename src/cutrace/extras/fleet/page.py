@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from ...reports.html import escaped, figure, figures, page, section
+from ...reports.html import escaped, figure, figures, page, rounded, section
 from ...units import count_of
 from .model import Bars, HeatMap, Histogram, Matrix, Picture, Result
 
@@ -162,14 +162,11 @@ def _chart(picture: Picture) -> dict[str, object]:
 
 def _series(rows: Iterable[tuple[str, Sequence[float]]]) -> list[dict[str, object]]:
     """Rows as JSON objects with name and numbers."""
-    return [{"name": name, "values": list(map(_rounded, row))} for name, row in rows]
-
-
-def _rounded(value: float) -> float | None:
-    """A number of a chart with seven digits; None for NaN and infinity."""
-    if np.isfinite(value):
-        return float(f"{value:.7g}")
-    return None
+    series: list[dict[str, object]] = []
+    for name, row in rows:
+        values = list(map(rounded, map(float, row)))
+        series.append({"name": name, "values": values})
+    return series
 
 
 def _moment(ns: int) -> dict[str, object]:
@@ -196,6 +193,6 @@ def _cells(values: np.ndarray) -> dict[str, object]:
     cells = np.searchsorted(borders, values).astype(np.uint8)
     cells[~np.isfinite(values)] = _NOTHING
     return {
-        "levels": [_rounded(level) for level in levels.tolist()],
+        "levels": [rounded(level) for level in levels.tolist()],
         "cells": base64.b64encode(cells.tobytes()).decode(),
     }

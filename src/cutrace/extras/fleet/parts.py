@@ -23,12 +23,11 @@ from zlib import crc32
 
 import numpy as np
 
-from ...errors import CutraceError
+from ...errors import CutraceError, package
 from ...loading import Clock, load
 from ...outputs import unwritable
 from ...trace import Quality, Trace
 from ...trace.alignment import Alignment
-from ...trace.arrow import package
 from ...trace.process import Process, recording_of
 from ...trace.quality import GPU_WORK
 from ...units import printable

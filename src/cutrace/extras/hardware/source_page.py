@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from ...errors import CutraceError
 from ...loading import Clock, opened
 from ...outputs import check_output, write_pieces
-from ...reports.html import escaped, page, section
+from ...reports.html import escaped, page, section, sortable
 from ...units import count_of
 from .roofline_page import amount
 from .sources import SAMPLES, SELECTED, Heat, MeasuredSource, Sources, sources
@@ -141,7 +141,7 @@ class _Tables:
                 f'<td class=text><a href="#s{number}-{line}">{escaped(where)}</a></td>'
             )
             rows.append(f"<tr>{link}{self._cells(heat, text.strip())}</tr>")
-        return _sortable(_table(self._head("where", "source"), rows))
+        return sortable(_table(self._head("where", "source"), rows))
 
     def source(
         self,
@@ -174,7 +174,7 @@ class _Tables:
             for offset in sorted(hot[:_INSTRUCTIONS]):
                 where = f"+{offset:#x}"
                 rows.append(self._row(number, offset, where, "", heats[offset]))
-            table = _sortable(_table(self._head("offset", ""), rows))
+            table = sortable(_table(self._head("offset", ""), rows))
             if len(hot) > len(rows):
                 notes.append(
                     f"Only the hottest {len(rows)} of {len(hot)} instructions are listed."
@@ -250,11 +250,6 @@ def _table(head: str, rows: Sequence[str]) -> str:
         + "\n".join(rows)
         + "\n</tbody></table></div>"
     )
-
-
-def _sortable(table: str) -> str:
-    """A table that readers can sort. Tables of the lines of a file are not sortable."""
-    return f"<div class=figures>{table}</div>"
 
 
 def _label(metric: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...analysis.tables import Table
 from ...reports import markdown as md
-from ...reports.tables import key, no_style, notes
+from ...reports.tables import no_style, notes, row_objects
 from ...reports.tables import render as tables
 from ...reports.text import styled
 from ...reports.values import duration, short, size
@@ -312,14 +312,8 @@ def _change_object(change: KernelChange) -> dict[str, Any]:
         "after": _object(change.after),
         "gone": list(map(asdict, change.gone)),
         "new": list(map(asdict, change.new)),
-        "values": _rows(change.values),
+        "values": list(row_objects(change.values)),
     }
-
-
-def _rows(table: Table) -> list[dict[str, Any]]:
-    """The rows of a table as JSON objects."""
-    keys = list(map(key, table.columns))
-    return [dict(zip(keys, row, strict=True)) for row in table.rows]
 
 
 def _roofline_object(roof: Roofline) -> dict[str, Any]:
@@ -342,7 +336,7 @@ def _object(answer: Answer) -> dict[str, Any]:
     shape = None
     if facts.shape is not None:
         shape = asdict(facts.shape)
-    figures = {table.name: _rows(table) for table in answer.tables}
+    figures = {table.name: list(row_objects(table)) for table in answer.tables}
     return {
         "kernel": facts.kernel,
         "full_name": facts.full_name,
