@@ -1,4 +1,5 @@
-"""Perfetto's messages: the fields that the exporter writes or the importer reads.
+"""Messages of protobuf: those of Perfetto that the exporter writes or the importer reads, and those of pprof that are
+written.
 
 :data:`MESSAGES` has the names and numbers of Perfetto's .proto files. A test compares it with the descriptors of the
 ``perfetto`` package. cutrace does not import that package, because the import takes as long as converting half a
@@ -130,6 +131,20 @@ MESSAGES: dict[str, str] = {
     "InternedComputeKernel": """
         1 iid varint, 2 name bytes, 3 demangled_name bytes, 4 arch bytes, 5 args GpuRenderStageEvent.ExtraComputeArg""",
     "InternedComputeArgName": "1 iid varint, 2 name bytes",
+}
+
+#: The same of pprof (profile.proto of github.com/google/pprof).
+PPROF: dict[str, str] = {
+    "pprof.Profile": """
+        1 sample_type pprof.ValueType, 2 sample pprof.Sample, 4 location pprof.Location, 5 function pprof.Function,
+        6 string_table bytes, 9 time_nanos varint, 10 duration_nanos varint, 13 comment varint,
+        14 default_sample_type varint
+    """,
+    "pprof.ValueType": "1 type varint, 2 unit varint",
+    "pprof.Sample": "1 location_id varint, 2 value varint",
+    "pprof.Location": "1 id varint, 4 line pprof.Line",
+    "pprof.Line": "1 function_id varint, 2 line varint",
+    "pprof.Function": "1 id varint, 2 name varint, 3 system_name varint, 4 filename varint",
 }
 
 

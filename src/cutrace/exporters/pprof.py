@@ -6,28 +6,13 @@ from __future__ import annotations
 import gzip
 import re
 from pathlib import Path
+from typing import Any
 
 from ..analysis.flame import Frame, FramesBy
 from ..trace import Trace
 from .base import Request
 from .flame import requested_flame
-from .perfetto.proto import utf8, varint
-
-# The numbers of the fields, by message.
-_SAMPLE_TYPE = 1
-_SAMPLE = 2
-_LOCATION = 4
-_FUNCTION = 5
-_STRING = 6
-_TIME = 9
-_DURATION = 10
-_COMMENT = 13
-_DEFAULT_TYPE = 14
-_TYPE_NAME, _TYPE_UNIT = 1, 2
-_SAMPLE_LOCATION, _SAMPLE_VALUE = 1, 2
-_LOCATION_ID, _LOCATION_LINE = 1, 4
-_LINE_FUNCTION, _LINE_NUMBER = 1, 2
-_FUNCTION_ID, _FUNCTION_NAME, _FUNCTION_SYSTEM_NAME, _FUNCTION_FILE = 1, 2, 3, 4
+from .perfetto.proto import encode
 
 #: The values of a sample and their units; readers show the first one.
 VALUES = (("gpu_time", "nanoseconds"), ("operations", "count"))
@@ -62,11 +47,8 @@ class _Profile:
         self._locations: dict[tuple[int, int], int] = {}
         self._out = bytearray()
         for name, unit in VALUES:
-            self._put(
-                _SAMPLE_TYPE,
-                _number(_TYPE_NAME, self._string(name)),
-                _number(_TYPE_UNIT, self._string(unit)),
-            )
+            kind = {"type": self._string(name), "unit": self._string(unit)}
+            self._put({"sample_type": kind})
 
     def add(self, frames: tuple[Frame, ...]) -> None:
         """Add the sample of a path, if its last frame has GPU work."""
@@ -75,29 +57,25 @@ class _Profile:
         values = (last.own_gpu_ns, last.operations - below)
         if not any(values):
             return
-        sample = []
         # Readers expect the innermost frame first.
-        for frame in reversed(frames):
-            location = self._location(frame)
-            sample.append(_number(_SAMPLE_LOCATION, location))
-        sample += [_number(_SAMPLE_VALUE, value) for value in values]
-        self._put(_SAMPLE, *sample)
+        locations = list(map(self._location, reversed(frames)))
+        self._put({"sample": {"location_id": locations, "value": values}})
 
     def encoded(self, trace: Trace, comments: list[str]) -> bytes:
         """The profile as a message."""
-        numbers = [_number(_COMMENT, self._string(comment)) for comment in comments]
         default, _ = VALUES[0]
-        numbers.append(_number(_DEFAULT_TYPE, self._string(default)))
-        numbers.append(_number(_DURATION, trace.end - trace.start))
-        start = _wall_clock(trace)
-        if start is not None:
-            numbers.append(_number(_TIME, start))
-        for text in self._strings:
-            self._out += _bytes(_STRING, utf8(text))
-        return bytes(self._out) + b"".join(numbers)
+        numbers = {
+            "comment": list(map(self._string, comments)),
+            "default_sample_type": self._string(default),
+            "duration_nanos": trace.end - trace.start,
+            "time_nanos": _wall_clock(trace),
+        }
+        self._put({"string_table": list(self._strings)})
+        self._put(numbers)
+        return bytes(self._out)
 
-    def _put(self, field: int, *parts: bytes) -> None:
-        self._out += _bytes(field, b"".join(parts))
+    def _put(self, fields: dict[str, Any]) -> None:
+        self._out += encode("pprof.Profile", fields)
 
     def _string(self, text: str) -> int:
         return self._strings.setdefault(text, len(self._strings))
@@ -117,12 +95,8 @@ class _Profile:
         if key not in self._locations:
             number = len(self._locations) + 1
             self._locations[key] = number
-            at = _number(_LINE_FUNCTION, function) + _number(_LINE_NUMBER, line)
-            self._put(
-                _LOCATION,
-                _number(_LOCATION_ID, number),
-                _bytes(_LOCATION_LINE, at),
-            )
+            at = {"function_id": function, "line": line}
+            self._put({"location": {"id": number, "line": at}})
         return self._locations[key]
 
     def _function(self, name: str, file: str) -> int:
@@ -132,22 +106,14 @@ class _Profile:
             number = len(self._functions) + 1
             self._functions[key] = number
             text = self._string(name)
-            self._put(
-                _FUNCTION,
-                _number(_FUNCTION_ID, number),
-                _number(_FUNCTION_NAME, text),
-                _number(_FUNCTION_SYSTEM_NAME, text),
-                _number(_FUNCTION_FILE, self._string(file)),
-            )
+            function = {
+                "id": number,
+                "name": text,
+                "system_name": text,
+                "filename": self._string(file),
+            }
+            self._put({"function": function})
         return self._functions[key]
-
-
-def _number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
-def _bytes(field: int, value: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(value)) + value
 
 
 def _wall_clock(trace: Trace) -> int | None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._native import Blobs, Program, encode_rows
-from ...perfetto_messages import MESSAGES
+from ...perfetto_messages import MESSAGES, PPROF
 from ..programs import (
     BLOB,
     CLOSE,
@@ -33,6 +33,7 @@ from ..programs import (
     Op,
 )
 
+_MESSAGES = MESSAGES | PPROF
 #: The wire type of each coding. Nested messages are coded like bytes.
 _WIRE_TYPES = {"varint": 0, "fixed64": 1, "double": 1, "bytes": 2}
 
@@ -63,7 +64,7 @@ class FieldType(NamedTuple):
 @cache
 def field(message: str, name: str) -> FieldType:
     """One field of a message. Raises KeyError with both names for an unknown field."""
-    for entry in MESSAGES[message].split(","):
+    for entry in _MESSAGES[message].split(","):
         number, field_name, coding = entry.split()
         if field_name == name:
             return FieldType(
