@@ -267,14 +267,12 @@ def _samples(processes: Iterable[Process]) -> Iterator[Table]:
 
 def _when(trace: Trace) -> str:
     """Return the time of the start of the capture, by the wall clock of its machine."""
-    clocks = trace.clocks
-    if not len(clocks):
+    from ..trace.alignment import wall_clock
+
+    began = wall_clock(trace.clocks)
+    if began is None:
         return ""
-    first = clocks[0]
-    realtime = int(first["realtime"])
-    boottime = int(first["boottime"])
-    begin_ns = realtime - boottime + trace.start
-    begin = datetime.fromtimestamp(begin_ns / 1e9)
+    begin = datetime.fromtimestamp((began + trace.start) / 1e9)
     return begin.strftime(", recorded %Y-%m-%d %H:%M:%S")
 
 

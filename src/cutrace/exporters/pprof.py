@@ -10,6 +10,7 @@ from typing import Any
 
 from ..analysis.flame import Frame, FramesBy
 from ..trace import Trace
+from ..trace.alignment import wall_clock
 from .base import Request
 from .flame import requested_flame
 from .perfetto.proto import encode
@@ -68,8 +69,10 @@ class _Profile:
             "comment": list(map(self._string, comments)),
             "default_sample_type": self._string(default),
             "duration_nanos": trace.end - trace.start,
-            "time_nanos": _wall_clock(trace),
         }
+        began = wall_clock(trace.clocks)
+        if began is not None:
+            numbers["time_nanos"] = began + trace.start
         self._put({"string_table": list(self._strings)})
         self._put(numbers)
         return bytes(self._out)
@@ -114,13 +117,3 @@ class _Profile:
             }
             self._put({"function": function})
         return self._functions[key]
-
-
-def _wall_clock(trace: Trace) -> int | None:
-    """The wall-clock time of the start of the trace (ns since 1970); None if it is not known."""
-    known = trace.clocks[trace.clocks["realtime"] > 0]
-    if not len(known):
-        return None
-    first = known[0]
-    lead = int(first["realtime"]) - int(first["boottime"])
-    return trace.start + lead

@@ -78,6 +78,15 @@ class Alignment:
         return time + self.offset + drifted
 
 
+def wall_clock(snapshots: np.ndarray) -> int | None:
+    """The wall clock (ns since 1970) at time 0, by the first of some rows of ``clocks`` that has it; None if it is not
+    known."""
+    known = snapshots[snapshots["realtime"] > 0]
+    if not len(known):
+        return None
+    return int(known["realtime"][0]) - int(known["boottime"][0])
+
+
 def lead(snapshots: np.ndarray) -> Alignment | None:
     """The lead of one machine, REALTIME less BOOTTIME, as the alignment of its BOOTTIME with its wall clock. It is
     computed from its rows of ``clocks``; None without rows.

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...runbin.layout import TABLES
 from ...trace import Trace
+from ...trace.alignment import wall_clock
 from ...trace_events import DEVICE_PROPERTIES, LOSSES, MISSING, NO_PROCESS, OWN
 from ...units import count_of
 from .lines import dumped, quoted
@@ -46,9 +47,9 @@ def keys_before(trace: Trace, pid_tid: PidTid) -> bytes:
     else:
         values |= metadata(trace)
     of_gpus = "schemaVersion" in values
-    base = _base_time(trace)
-    if base is not None and (of_gpus or "baseTimeNanoseconds" in values):
-        values["baseTimeNanoseconds"] = base
+    began = wall_clock(trace.clocks)
+    if began is not None and (of_gpus or "baseTimeNanoseconds" in values):
+        values["baseTimeNanoseconds"] = began + offset_of(trace)
     values[OWN] = {}
     if of_gpus and len(trace.processes) > 1:
         values[OWN]["gpus"] = _gpus(trace, pid_tid)
@@ -123,15 +124,6 @@ def _versions(trace: Trace) -> dict[str, Any]:
         }
         return {key: n for key, n in versions.items() if isinstance(n, int)}
     return {}
-
-
-def _base_time(trace: Trace) -> int | None:
-    """The wall clock (ns since 1970) at time 0 of the file; None if unknown."""
-    known = trace.clocks[trace.clocks["realtime"] > 0]
-    if not len(known):
-        return None
-    in_file = int(known["boottime"][0]) - offset_of(trace)
-    return int(known["realtime"][0]) - in_file
 
 
 def _gpus(trace: Trace, pid_tid: PidTid) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ from ...exporters.base import Request
 from ...exporters.rows import pieces
 from ...runbin.layout import REFERRED, TABLES
 from ...trace import Process, Trace
+from ...trace.alignment import wall_clock
 from ...trace.quality import losses_of_the_file
 from . import schema as nsys
 from .schema import THREAD_BITS, THREADS, SqlColumn, SqlTable
@@ -262,9 +263,8 @@ class Database:
             rows = [(number, *texts) for number, texts in values.items()]
             self.add(name, columns, rows)
         self._describe_processes()
-        clocks = self.trace.clocks
-        if len(clocks):
-            began = int(clocks["realtime"][0]) - int(clocks["boottime"][0])
+        began = wall_clock(self.trace.clocks)
+        if began is not None:
             columns = {"utcEpochNs": "INTEGER", "utcTime": "TEXT"}
             self.add("TARGET_INFO_SESSION_START_TIME", columns, [(began, _utc(began))])
         start = self.trace.start

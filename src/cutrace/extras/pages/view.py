@@ -30,6 +30,7 @@ from ...reports.html import data_script, escaped, figure, figures, page, section
 from ...reports.tables import cell
 from ...reports.values import duration, size
 from ...trace import Trace
+from ...trace.alignment import wall_clock
 from ...units import count_of, format_duration
 
 _FOLDER = Path(__file__).parent
@@ -147,10 +148,9 @@ def flame_html(flame: Frame, by: FramesBy = "range", covered: str | None = None)
 
 def _about(trace: Trace) -> Iterator[str]:
     yield format_duration(trace.end - trace.start)
-    if len(trace.clocks):
-        clock = trace.clocks[0]
-        shift = int(clock["realtime"]) - int(clock["boottime"])
-        recorded = datetime.fromtimestamp((shift + trace.start) / 1e9)
+    began = wall_clock(trace.clocks)
+    if began is not None:
+        recorded = datetime.fromtimestamp((began + trace.start) / 1e9)
         yield f"recorded {recorded:%Y-%m-%d %H:%M:%S}"
     if len(trace.processes) > 3:
         yield count_of(len(trace.processes), "process")
