@@ -17,7 +17,7 @@ from .distribution import Spread
 from .sweep import Stream
 from .tables import Cell, Column, Table, Unit
 
-_STREAM = 1
+#: The kind of GPUs in ``resource_names``.
 _DEVICE = 3
 
 
@@ -27,7 +27,6 @@ class View:
     def __init__(self, trace: Trace, collected: Collected) -> None:
         self.trace = trace
         self.collected = collected
-        self._resources = _resource_names(trace)
         self._devices = _device_names(trace)
         contexts: dict[int, set[int]] = {}
         for process, stream in collected.streams:
@@ -46,35 +45,27 @@ class View:
 
     def gpu(self, process: int, device: int) -> str:
         """The number of a GPU in the process, and its name: ``0 NVIDIA H200``."""
-        given = self._resources.get((process, _DEVICE, 0, device))
-        name = given or self._devices.get((process, device), "")
+        name = self._devices.get((process, device), "")
         return f"{device} {name}".strip()
 
     def stream(self, process: int, stream: Stream) -> str:
         """The number and the name of a stream, with its context if the process has several: ``13 copies``."""
-        name = self._resources.get(
-            (process, _STREAM, stream.context, stream.stream), ""
-        )
+        names = self.trace.stream_names
+        name = names.get((process, stream.context, stream.stream), "")
         label = f"{stream.stream} {name}".strip()
         if process in self._several_contexts:
             return f"{stream.context}/{label}"
         return label
 
 
-def _resource_names(trace: Trace) -> dict[tuple[int, int, int, int], str]:
-    """The names of resources by process, kind, context and number."""
-    names = {}
-    rows = trace.resource_names[["process", "kind", "context", "object", "name"]]
-    for process, kind, context, number, name in rows.tolist():
-        of_context = 0 if kind == _DEVICE else context
-        names[process, kind, of_context, number] = trace.strings[name]
-    return names
-
-
 def _device_names(trace: Trace) -> dict[tuple[int, int], str]:
+    """The names of GPUs by process and ordinal: the names that the program gave, else those of the models."""
+    named = trace.resource_names[trace.resource_names["kind"] == _DEVICE]
     names = {}
-    for process, device, name in trace.devices[["process", "device", "name"]].tolist():
-        names[process, device] = trace.strings[name]
+    for rows, number in ((trace.devices, "device"), (named, "object")):
+        for process, device, name in rows[["process", number, "name"]].tolist():
+            if name:
+                names[process, device] = trace.strings[name]
     return names
 
 

@@ -165,8 +165,6 @@ class _Maker:
         self.styles: dict[Style, int] = {}
         self._devices = self._names(trace.devices, "process", "device")
         self._threads = self._names(trace.threads, "process", "thread")
-        streams = trace.resource_names[trace.resource_names["kind"] == 1]
-        self._streams = self._names(streams, "process", "context", "object")
 
     def _names(self, rows: np.ndarray, *keys: str) -> dict[tuple[int, ...], str]:
         names = {}
@@ -289,7 +287,7 @@ class _Maker:
             group = f"{gpu} ({device})"
             if self._several:
                 group += f", {self._process(process)}"
-            name = self._streams.get((process, context, stream))
+            name = self._trace.stream_names.get((process, context, stream))
             yield self._lane(
                 name or f"stream {stream}",
                 group,

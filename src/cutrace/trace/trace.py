@@ -70,6 +70,10 @@ class _Interned(NamedTuple):
     maps: list[IdMap]
 
 
+#: The kind of streams in ``resource_names``.
+_STREAM = 1
+
+
 class Trace(TraceTables):
     """A capture, opened by :func:`cutrace.load`.
 
@@ -264,6 +268,16 @@ class Trace(TraceTables):
             (process, domain, category): name
             for process, domain, category, name in rows.tolist()
         }
+
+    @cached_property
+    def stream_names(self) -> dict[tuple[int, int, int], str]:
+        """The last name of each named stream, by process, context and stream."""
+        rows = self.resource_names
+        rows = rows[rows["kind"] == _STREAM]
+        names = {}
+        for *stream, name in rows[["process", "context", "object", "name"]].tolist():
+            names[tuple(stream)] = self.strings[name]
+        return names
 
     @cached_property
     def origins(self) -> Origins | None:

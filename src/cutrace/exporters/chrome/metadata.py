@@ -195,10 +195,8 @@ def _imported_metadata(events: Any, process: bytes) -> Iterator[bytes]:
 def devices_and_streams(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
     """Events that name the devices and streams of the written GPU work."""
     names: dict[tuple[int, int], str] = {}
-    for row in trace.resource_names:
-        if row["kind"] == 1:
-            key = (int(row["process"]), int(row["object"]))
-            names[key] = trace.strings[row["name"]]
+    for (process, _, stream), name in trace.stream_names.items():
+        names[process, stream] = name
     for process, device in dict.fromkeys((p, d) for p, d, _ in pid_tid.streams):
         pid = pid_tid.device(process, device)
         where = b',"pid":%d' % pid

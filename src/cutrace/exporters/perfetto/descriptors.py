@@ -87,11 +87,6 @@ class Devices:
         self._contexts_of: dict[tuple[int, int, int], set[int]] = {}
         # By process, the device and the context of its first queue.
         self._first_queues: dict[int, tuple[int, int]] = {}
-        self._stream_names: dict[tuple[int, int, int], str] = {}
-        for row in trace.resource_names:
-            if row["kind"] == 1:
-                stream = (int(row["process"]), int(row["context"]), int(row["object"]))
-                self._stream_names[stream] = trace.strings[row["name"]]
         self._favoured: set[tuple[int, int, int]] = set()
         for row in trace.streams:
             if row["priority"] < 0:
@@ -176,8 +171,8 @@ class Devices:
         the device and the context, except in the context of the first named stream. Context 0 is unknown, and counts as
         this context."""
         name = f"stream {stream}"
-        given = self._stream_names.get((process, context, stream))
-        given = given or self._stream_names.get((process, 0, stream))
+        names = self._trace.stream_names
+        given = names.get((process, context, stream)) or names.get((process, 0, stream))
         if given:
             name += f" {given}"
         if (process, context, stream) in self._favoured:
