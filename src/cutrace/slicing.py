@@ -469,8 +469,7 @@ def _devices(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]
     names_of: list[tuple[tuple[int, int], str, str]] = []
     known: list[str] = []
     labels = {ordinal: str(ordinal) for ordinal in trace.contexts["device"].tolist()}
-    for row in trace.devices:
-        device = (int(row["process"]), int(row["device"]))
+    for device, row in trace.device_rows.items():
         uuid = uuid_text(bytes(row["uuid"]))
         name = trace.strings[row["name"]]
         names_of.append((device, uuid, name))

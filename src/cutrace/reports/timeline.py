@@ -163,14 +163,6 @@ class _Maker:
         self._normalize = normalize
         self._several = len(trace.processes) > 1
         self.styles: dict[Style, int] = {}
-        self._devices = self._names(trace.devices, "process", "device")
-        self._threads = self._names(trace.threads, "process", "thread")
-
-    def _names(self, rows: np.ndarray, *keys: str) -> dict[tuple[int, ...], str]:
-        names = {}
-        for *key, name in rows[[*keys, "name"]].tolist():
-            names[tuple(key)] = self._trace.strings[name]
-        return names
 
     def style(self, name: str, detail: str, kind: str) -> int:
         return self.styles.setdefault(Style(name, detail, kind), len(self.styles))
@@ -283,7 +275,10 @@ class _Maker:
         keys = map(column, ("process", "device", "context", "stream"))
         for key, at in _groups(*keys):
             process, device, context, stream = key
-            gpu = self._devices.get((process, device), "GPU")
+            gpu = "GPU"
+            row = self._trace.device_rows.get((process, device))
+            if row is not None:
+                gpu = self._index.strings[int(row["name"])]
             group = f"{gpu} ({device})"
             if self._several:
                 group += f", {self._process(process)}"
@@ -419,7 +414,7 @@ class _Maker:
 
     def _thread(self, process: int, thread: int) -> str:
         label = f"thread {thread}"
-        name = self._threads.get((process, thread))
+        name = self._trace.thread_names.get((process, thread))
         if name:
             label = f"{name} ({label})"
         if self._several:

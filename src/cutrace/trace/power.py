@@ -20,10 +20,9 @@ class Power:
     def __init__(self, trace: Trace) -> None:
         # The UUID by process and device. Equal UUIDs are one GPU.
         self._gpus: dict[tuple[int, int], bytes] = {}
-        for row in trace.devices:
+        for gpu, row in trace.device_rows.items():
             uuid = bytes(row["uuid"])
             if uuid.strip(b"\0"):
-                gpu = (int(row["process"]), int(row["device"]))
                 self._gpus[gpu] = uuid
         rows = trace.environment
         rows = rows[rows["kind"] == _POWER]

@@ -270,6 +270,22 @@ class Trace(TraceTables):
         }
 
     @cached_property
+    def device_rows(self) -> dict[tuple[int, int], np.void]:
+        """The rows of :attr:`devices`, by process and ordinal."""
+        return {(int(row["process"]), int(row["device"])): row for row in self.devices}
+
+    @cached_property
+    def thread_names(self) -> dict[tuple[int, int], str]:
+        """The last name of each named thread, by process and thread. Names from NVTX replace those of the operating
+        system."""
+        by_source = np.argsort(self.threads["source"], kind="stable")
+        rows = self.threads[by_source]
+        names = {}
+        for process, thread, name in rows[["process", "thread", "name"]].tolist():
+            names[process, thread] = self.strings[name]
+        return names
+
+    @cached_property
     def stream_names(self) -> dict[tuple[int, int, int], str]:
         """The last name of each named stream, by process, context and stream."""
         rows = self.resource_names

@@ -99,10 +99,6 @@ class GpuJson:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._trace = shared.trace
-        self._devices: dict[tuple[int, int], Any] = {}
-        for device in self._trace.devices:
-            key = (int(device["process"]), int(device["device"]))
-            self._devices[key] = device
         self._device_of: dict[tuple[int, int], int] = {}
         for context in self._trace.contexts:
             key = (int(context["process"]), int(context["context"]))
@@ -264,7 +260,7 @@ class GpuJson:
     def _occupancy(
         self, launch: int, grid: list[int], block: list[int], process: int, device: int
     ) -> dict[str, float]:
-        gpu = self._devices.get((process, device))
+        gpu = self._trace.device_rows.get((process, device))
         if gpu is None or not gpu["multiprocessors"]:
             return {}
         blocks_per_sm = math.prod(grid) / int(gpu["multiprocessors"])

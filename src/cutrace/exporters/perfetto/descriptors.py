@@ -72,12 +72,11 @@ _VENDORS = {"AMD": "AMD", "Intel": "Intel", "Intel(R)": "Intel"}
 
 class Devices:
     """The GPUs, contexts and streams of a trace. A capture numbers devices, contexts and streams per process. A
-    Perfetto trace numbers them for all processes. ``rows`` has the rows of ``devices`` by process and ordinal."""
+    Perfetto trace numbers them for all processes."""
 
     def __init__(self, trace: Trace, pids: list[int]) -> None:
         self._trace = trace
         self._pids = pids
-        self.rows = {(int(r["process"]), int(r["device"])): r for r in trace.devices}
         self._gpus: dict[Any, int] = {}
         self._taken: set[int] = set()
         self._gpu_rows: dict[int, np.void] = {}
@@ -96,13 +95,13 @@ class Devices:
         for name in GPU_WORK:
             working.update(info.process for info in trace.block_infos(name))
         self._several = len(working) > 1
-        for (process, device), row in sorted(self.rows.items()):
+        for (process, device), row in sorted(trace.device_rows.items()):
             self._gpu_rows.setdefault(self.gpu(process, device), row)
 
     def gpu(self, process: int, device: int) -> int:
         """The index of a device among the GPUs of the trace. Devices have one index if their UUIDs are equal. Without
         UUIDs, host, ordinal, name and PCI address have to be equal."""
-        row = self.rows.get((process, device))
+        row = self._trace.device_rows.get((process, device))
         host = self._trace.processes[process].host
         key: Any
         if row is None:
@@ -260,19 +259,13 @@ class Descriptors:
         self.devices = Devices(trace, self.pids)
         #: The tracks of derived counters, by number.
         self.counters: list[dict[str, Any]] = []
-        self._threads: dict[tuple[int, int], str] = {}
-        # The last name of a thread counts, and NVTX names replace names from the operating system.
-        by_source = np.argsort(trace.threads["source"], kind="stable")
-        for row in trace.threads[by_source]:
-            thread = (int(row["process"]), int(row["thread"]))
-            self._threads[thread] = trace.strings[row["name"]]
 
     def thread(self, process: int, thread: int) -> dict[str, Any]:
         """The track of a thread."""
         if not thread:
             return {"name": "unknown thread"}
         pid = self.pids[process]
-        name = _without_id(self._threads.get((process, thread)), thread)
+        name = _without_id(self.trace.thread_names.get((process, thread)), thread)
         return {"thread": {"pid": pid, "tid": thread, "thread_name": name}}
 
 

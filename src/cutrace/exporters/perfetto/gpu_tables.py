@@ -89,7 +89,7 @@ def kernel_family(descriptors: Descriptors, process: int, row: np.void) -> Famil
     """The family of kernels whose launch configurations have equal strings."""
     trace = descriptors.trace
     device = (process, int(row["device"]))
-    device_row = descriptors.devices.rows.get(device)
+    device_row = trace.device_rows.get(device)
     arguments: dict[str, int | str | None] = {
         "process_id": trace.processes[process].pid,
         "process_name": trace.processes[process].name,
@@ -213,7 +213,7 @@ def kernel_numbers(
     for name in OCCUPANCY_RATIOS:
         out[name] = np.zeros(len(rows))
     for device in sorted(set(rows["device"].tolist())):
-        device_row = descriptors.devices.rows.get((process, device))
+        device_row = descriptors.trace.device_rows.get((process, device))
         if device_row is None:
             continue
         at = np.flatnonzero(known & (rows["device"] == device))

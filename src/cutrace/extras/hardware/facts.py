@@ -226,12 +226,9 @@ def _shape(configuration: tuple[int, ...]) -> Shape | None:
 
 
 def _room(trace: Trace, launch: Profiled) -> Room | None:
-    devices = trace.devices
-    here = (devices["process"] == launch.process) & (devices["device"] == launch.device)
-    rows = devices[here]
-    if not len(rows):
+    device = trace.device_rows.get((launch.process, launch.device))
+    if device is None:
         return None
-    device = rows[0]
     found = occupancy(device, trace.launches[[launch.launch]])
     if found is None or not found.known[0]:
         return None

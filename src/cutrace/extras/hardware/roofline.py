@@ -180,8 +180,8 @@ def every_roofline(trace: Trace) -> list[Roofline]:
 def gpus(trace: Trace) -> dict[tuple[int, int], GpuLimits]:
     """The limits of each GPU by process and device."""
     limits = {}
-    for row in trace.devices:
-        limits[int(row["process"]), int(row["device"])] = GpuLimits(
+    for gpu, row in trace.device_rows.items():
+        limits[gpu] = GpuLimits(
             name=trace.strings[int(row["name"])],
             capability=(int(row["compute_major"]), int(row["compute_minor"])),
             multiprocessors=int(row["multiprocessors"]),
