@@ -163,8 +163,9 @@ def shortcomings(
     if settings.scope == "marked":
         return
     # The reason of a test is the reason why it has no golden values.
-    traced = [case for case in passed if case.state is State.TRACED]
-    ungated = [case.nodeid for case in traced if not case.reason]
+    ungated = [
+        case.nodeid for case in passed if case.state is State.TRACED and not case.reason
+    ]
     if ungated:
         yield (
             f"{count_of(len(ungated), 'test')} did GPU work without golden values: {first_names(ungated, _LISTED)}; "

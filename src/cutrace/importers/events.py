@@ -161,8 +161,12 @@ class Events:
             kept = [some[inside] for some in values]
             return new_rows[rows[inside]], *kept
 
-        dense = {name: getattr(self, name)[chosen] for name in _DENSE}
-        columns = {name: sparse(*column) for name, column in self.columns.items()}
+        dense = {}
+        for name in _DENSE:
+            dense[name] = getattr(self, name)[chosen]
+        columns = {}
+        for name, column in self.columns.items():
+            columns[name] = sparse(*column)
         return replace(self, **dense, columns=columns, numbers=sparse(*self.numbers))
 
 

@@ -63,8 +63,10 @@ class Alignment:
         """Rows of any table with their times on the other clock; the same array where nothing changes."""
         if not self.moves:
             return rows
-        fields = rows.dtype.names or ()
-        times = {name: self.moved(rows[name]) for name in TIMES if name in fields}
+        times = {}
+        for name in TIMES:
+            if name in (rows.dtype.names or ()):
+                times[name] = self.moved(rows[name])
         return changed(rows, times)
 
     @property
@@ -155,10 +157,16 @@ def alignments(
     leads = {boot: lead(rows) for boot, rows in snapshots.items()}
     reference = next(iter(leads))
     by_boot = _toward(reference, leads, begins)
-    moments = [by_boot[boot].moment(first) for boot, first in begins.items()]
+    moments = []
+    for boot, first in begins.items():
+        moment = by_boot[boot].moment(first)
+        moments.append(moment)
     if min(moments, default=1) > 0:
         return reference, by_boot
-    booted = {boot: own.offset for boot, own in leads.items() if own is not None}
+    booted = {}
+    for boot, own in leads.items():
+        if own is not None:
+            booted[boot] = own.offset
     if booted:
         reference = min(booted, key=lambda boot: booted[boot])
         by_boot = _toward(reference, leads, begins)

@@ -30,7 +30,8 @@ class Power:
         parts: dict[bytes | tuple[int, int], list[np.ndarray]] = {}
         for gpu in np.unique(gpus):
             mine = rows[gpus == gpu]
-            parts.setdefault(self._gpu(*gpu.tolist()), []).append(mine)
+            known = self._gpu(*gpu.tolist())
+            parts.setdefault(known, []).append(mine)
         self._samples = {}
         for known, each in parts.items():
             samples = np.concatenate(each)

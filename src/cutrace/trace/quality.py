@@ -61,10 +61,14 @@ def summed(losses: Iterable[Loss], notes: Sequence[str]) -> dict[str, int]:
         if loss.reason != "kind_refused" or not any(
             text.startswith(named) for text in notes
         ):
-            counts[
-                f"{loss.meaning} ({loss.detail})" if loss.detail else loss.meaning
-            ] += loss.count
-    return {counted_loss(count, text): count for text, count in counts.items()}
+            text = loss.meaning
+            if loss.detail:
+                text += f" ({loss.detail})"
+            counts[text] += loss.count
+    counted = {}
+    for text, count in counts.items():
+        counted[counted_loss(count, text)] = count
+    return counted
 
 
 def located(damage: Damage) -> str:

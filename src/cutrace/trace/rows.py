@@ -200,4 +200,7 @@ def by_value(values: np.ndarray, wanted: Sequence[int]) -> list[np.ndarray]:
     numbers = np.asarray(wanted)
     begins = np.searchsorted(ordered, numbers, "left").tolist()
     ends = np.searchsorted(ordered, numbers, "right").tolist()
-    return [order[begin:end] for begin, end in zip(begins, ends, strict=True)]
+    parts = []
+    for begin, end in zip(begins, ends, strict=True):
+        parts.append(order[begin:end])
+    return parts

@@ -346,8 +346,10 @@ class SelectedRows:
     @cached_property
     def _stretches(self) -> _Stretches:
         # An empty range contains no rows, but touches the rows around it.
-        stretches = self._selection.stretches or ()
-        lasting = [s._replace(end=max(s.end, s.start + 1)) for s in stretches]
+        lasting = []
+        for stretch in self._selection.stretches or ():
+            end = max(stretch.end, stretch.start + 1)
+            lasting.append(stretch._replace(end=end))
         return _Stretches(tuple(lasting))
 
     @cached_property

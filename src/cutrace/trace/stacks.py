@@ -121,7 +121,9 @@ class PythonStacks:
     @cached_property
     def _parents_and_frames(self) -> tuple[np.ndarray, np.ndarray]:
         rows = self._trace.stacks
-        return np.ascontiguousarray(rows["parent"]), np.ascontiguousarray(rows["frame"])
+        parents = np.ascontiguousarray(rows["parent"])
+        frames = np.ascontiguousarray(rows["frame"])
+        return parents, frames
 
     def frame(self, number: int) -> PythonFrame:
         """The frame of an id."""

@@ -264,15 +264,19 @@ class Trace(TraceTables):
     def category_names(self) -> dict[tuple[int, int, int], int]:
         """The last name (an id of :attr:`strings`) of each NVTX category, by process, domain and category."""
         rows = self.nvtx_categories[["process", "domain", "category", "name"]]
-        return {
-            (process, domain, category): name
-            for process, domain, category, name in rows.tolist()
-        }
+        names = {}
+        for *category, name in rows.tolist():
+            names[tuple(category)] = name
+        return names
 
     @cached_property
     def device_rows(self) -> dict[tuple[int, int], np.void]:
         """The rows of :attr:`devices`, by process and ordinal."""
-        return {(int(row["process"]), int(row["device"])): row for row in self.devices}
+        rows = {}
+        for row in self.devices:
+            device = (int(row["process"]), int(row["device"]))
+            rows[device] = row
+        return rows
 
     @cached_property
     def thread_names(self) -> dict[tuple[int, int], str]:
@@ -746,7 +750,9 @@ def _all_differ(rows: np.ndarray) -> bool:
         return False
     data = rows.tobytes()
     size = rows.dtype.itemsize
-    distinct = {data[at : at + size] for at in range(0, len(data), size)}
+    distinct = set()
+    for at in range(0, len(data), size):
+        distinct.add(data[at : at + size])
     return len(distinct) == len(rows)
 
 
