@@ -323,7 +323,7 @@ TEST(a_range_whose_end_may_be_lost_does_not_hang) {
 
 TEST_OF_THREADS(hundreds_of_threads_share_the_memory) {
   Injected program;
-  program.begin();
+  program.begin("flush_ms=60000");
   for (int round = 0; round < 20; ++round) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 50; ++t)
@@ -332,7 +332,7 @@ TEST_OF_THREADS(hundreds_of_threads_share_the_memory) {
         nvtxRangePop();
       });
     for (auto& thread : threads) thread.join();
-    CHECK_EQUAL(program.collector.flush(), 0);
+    sleep_ms(20);  // the ends of threads wake the writer
   }
   CHECK(program.collector.statistics().memory_bytes < (64 << 20));
   const auto c = program.end();

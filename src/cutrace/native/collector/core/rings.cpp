@@ -11,6 +11,7 @@
 
 #include "own_thread.h"
 #include "process_info.h"
+#include "wake.h"
 
 namespace cutrace::rings {
 
@@ -35,6 +36,8 @@ thread_local Ring* ring = nullptr;
 const AtThreadEnd retire([](void* value) {
   ring = nullptr;
   static_cast<Ring*>(value)->state.store(Ring::kRetired, std::memory_order_release);
+  // The writer frees the ring. A program may start more threads in a flush interval than there is memory for rings.
+  if (memory_used.load() > memory_limit.load() / 2) writer_wake.signal();
 });
 
 // Takes the memory of a ring from the limit and returns its size; 0 if too little is left. Rings get smaller as the memory fills
