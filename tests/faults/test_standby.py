@@ -420,6 +420,23 @@ def test_recordings_are_repeated_into_files_with_numbers(arm: Arm, tmp_path: Pat
     assert program.end() == 0
 
 
+def test_repeated_recordings_of_two_programs_share_an_output(arm: Arm, tmp_path: Path) -> None:
+    programs = [arm(), arm()]
+    for program in programs:
+        program.do(LAUNCHING)
+    attachers = [attaching(program, "--for", "1s", "--every", "1h") for program in programs]
+    eventually(lambda: len(list(tmp_path.glob("run-*.bin"))) == 2)
+    for attacher in attachers:
+        attacher.send_signal(signal.SIGINT)
+        assert attacher.wait(LIMIT) == 0
+    recorded = set()
+    for name in ("run-1.bin", "run-2.bin"):
+        with cutrace.load(tmp_path / name) as trace:
+            recorded.add(trace.processes[0].pid)
+    assert recorded == {program.pid for program in programs}
+    assert not list(tmp_path.glob(".run*"))
+
+
 def test_repeated_recordings_end_with_the_program(arm: Arm, tmp_path: Path) -> None:
     program = arm()
     attacher = attaching(program, "--for", "10ms", "--every", "1h", "-o", "run.json.gz")
@@ -489,6 +506,13 @@ def test_a_signal_dumps_the_newest_rows(arm: Arm) -> None:
     assert attacher.wait(LIMIT) == 0
     assert kernels(program.folder / "run-1.bin") == {"k": 20}
     assert kernels(program.folder / "run.bin") == {"k": 40}
+    attacher = attaching(program, "--last", "1m", "-o", "w-%i.bin")
+    assert attacher.stderr is not None
+    program.launch(20)
+    attacher.send_signal(signal.SIGUSR2)
+    assert attacher.stderr.readline() == "cutrace: w-1-1.bin holds the newest rows\n"
+    attacher.send_signal(signal.SIGINT)
+    assert attacher.wait(LIMIT) == 0
     program = arm()
     attachment = cutrace.attach(program.pid, program.folder / "run.bin")
     attachment.start()

@@ -11,7 +11,7 @@ import click
 
 from ..collect import Attachment, Options
 from ..collect.command import HELD, collected, signals_blocked
-from ..collect.join import free_output, output_name
+from ..collect.join import free_output, output_name, reserved_output
 from ..collect.standby import length_of, wait_for_end
 from ..errors import CutraceError
 from ..units import parse_duration
@@ -111,7 +111,8 @@ class _Recorder:
         try:
             while not self.ended:
                 try:
-                    self.record(free_output(output), begin)
+                    with reserved_output(output) as free:
+                        self.record(free, begin)
                 except CutraceError as error:
                     if not self._files or not Path(f"/proc/{self._pid}").exists():
                         raise

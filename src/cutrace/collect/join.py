@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -257,6 +257,17 @@ def free_output(output: Path) -> Path:
     """The first of ``run-1.bin``, ``run-2.bin``, ... for which neither the file nor its capture exists, and which no
     recording has reserved. If the name has ``%i``, the number replaces it."""
     return next(_free_names(output)).output
+
+
+@contextmanager
+def reserved_output(output: Path) -> Iterator[Path]:
+    """Yield :func:`free_output`, which no other recording chooses in the block. Raises :class:`CutraceError` when the
+    folder cannot be written."""
+    free, folder = _reserved(output)
+    try:
+        yield free
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _reserved(output: Path) -> tuple[Path, Path]:

@@ -118,6 +118,7 @@ class Attachment(Recorder):
             undo.pop_all()
         self._to = to
         self._connection = connection
+        self.path = to.output
 
     @checked
     def wait(self, timeout: Time | None = None) -> bool:
@@ -209,6 +210,8 @@ class Attachment(Recorder):
             recording = to.finish()
             if recording.output is None:
                 trouble += notes  # No capture holds the notes.
+            else:
+                self.path = recording.output
             return replace(
                 recording,
                 trouble="; ".join(filter(None, (*trouble, recording.trouble))),
