@@ -39,7 +39,7 @@ _SHOWING = (
 
 #: The options that continue at the test that failed last.
 _STEPWISE = ("stepwise", "stepwise_skip", "stepwise_reset")
-#: The options of pytest that select ini values, the rootdir, or the kinds of tests.
+#: The options that select ini values, the rootdir, the kinds of tests, or the gated metrics.
 _FINDING = {
     "inifilename": "-c",
     "rootdir": "--rootdir",
@@ -48,6 +48,7 @@ _FINDING = {
     "doctestmodules": "--doctest-modules",
     "doctestglob": "--doctest-glob",
     "pyargs": "--pyargs",
+    "cutrace_gate": "--cutrace-gate",
 }
 #: Options with a value: name without ``cutrace-``, metavar, help.
 _VALUES: tuple[tuple[str, str, str], ...] = (
@@ -302,7 +303,8 @@ def _addopts_continues(config: pytest.Config, chosen: Any) -> bool:
 
 
 def finding_options(config: pytest.Config) -> list[str]:
-    """The options of the command line that pytest needs to read the same ini values and to find the tests."""
+    """The options of the command line that pytest needs to read the same ini values, find the tests and gate the same
+    metrics."""
     chosen = on_command_line(config)
     defaults = config.stash[PARSER].parse_known_args([])
     words: list[str] = []

@@ -188,6 +188,21 @@ def test_gates_and_tolerances(recorded: Suite, value: str) -> None:
     assert done.status == 0, done.output
 
 
+def test_the_command_of_a_failure_gates_the_same_metrics(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        def test_it():
+            fakegpu.free(fakegpu.malloc(int(os.environ["MIB"]) << 20))
+            fakegpu.launch("k")
+    """)  # fmt: skip
+    suite.run("--cutrace-update", "--cutrace-gate=peak_memory", MIB="8")
+    done = suite.run("--cutrace", "--cutrace-gate=peak_memory", MIB="64")
+    (command,) = [line for line in done.output.splitlines() if "if intended: " in line]
+    _, _, *options = command.partition("if intended: ")[2].split()[:-1]
+    assert options == ["--cutrace-gate", "peak_memory"]
+    suite.run("--cutrace-update=all", *options, MIB="64")
+    assert "peak_memory_bytes = 67108864" in suite.golden()["test_a.toml"]
+
+
 def test_the_gate_of_the_command_line_overrides_that_of_the_ini_file(recorded: Suite) -> None:
     recorded.write("pytest.ini", "[pytest]\ncutrace_gate = none\n")
     more = {"EXTRA": "two", "PROGRAM": 'fakegpu.launch("_Z7softmaxPf")'}
