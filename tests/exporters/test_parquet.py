@@ -70,9 +70,19 @@ def test_processes_say_what_the_capture_says(folder):
 
 
 def test_it_replaces_a_folder_that_was_there(folder):
-    (folder / "old").write_text("")
+    (folder / "pc_samples.parquet").write_text("")
     cutrace.convert(folder.with_name("run.bin"), folder)
-    assert not (folder / "old").exists()
+    assert not (folder / "pc_samples.parquet").exists()
+    assert (folder / "kernels.parquet").exists()
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "other.parquet", "unknown_times/notes"])
+def test_it_does_not_replace_a_folder_with_other_files(folder, name):
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("mine")
+    with pytest.raises(cutrace.CutraceError, match=f"it has {Path(name).name}, which would be lost"):
+        cutrace.convert(folder.with_name("run.bin"), folder)
+    assert (folder / name).read_text() == "mine"
 
 
 def test_duckdb_reads_it_as_it_is(folder):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .._native import demangle
+from ..errors import CutraceError
 from ..runbin.layout import TABLES, TableLayout
 from ..trace import Trace
 from ..trace.arrow import array, column, dictionary, processes, pyarrow
@@ -29,6 +30,8 @@ SCHEMA_VERSION = 1
 #: The folder for rows without known times, inside the folder of the trace.
 UNKNOWN = "unknown_times"
 
+# The names of all files and folders that the folder of a trace can hold.
+_NAMES = {UNKNOWN, "processes.parquet", *(f"{name}.parquet" for name in TABLES)}
 #: The number of rows of a row group.
 _GROUP_ROWS = 1 << 18
 #: Columns with nearly ascending values: delta encoding makes them small.
@@ -36,14 +39,20 @@ _RISING = frozenset(("start", "end", "time", "correlation"))
 
 
 def check(path: Path, table: str | None) -> None:
-    """Raise :class:`CutraceError` if pyarrow is not installed."""
+    """Raise :class:`CutraceError` if pyarrow is not installed, or if the folder has files of others, because a new
+    folder replaces it."""
     _arrow()
+    for entry in path.rglob("*"):
+        if entry.name not in _NAMES:
+            raise CutraceError(
+                f"cannot write {path}: it has {entry.name}, which would be lost. Choose another name."
+            )
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
     """Write a trace as a folder of Parquet files. Memory does not grow with the trace. Raises :class:`CutraceError` if
     pyarrow is not installed."""
-    check(path, None)
+    _arrow()
     path.mkdir(mode=0o700)
     _write_processes(trace, path)
     # Losses come last, because reading the other tables finds damaged blocks.

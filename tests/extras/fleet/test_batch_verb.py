@@ -66,6 +66,8 @@ def test_unknown_reports_and_missing_folders_are_explained(tmp_path, capsys):
     assert run(capsys, "batch", "colour", DATA / "triton.bin", "-o", tmp_path / "out")[0] == 2
     status, _, err = run(capsys, "batch", "kernels", DATA / "triton.bin", "-o", tmp_path / "no" / "out")
     assert (status, "Create it first" in err) == (2, True)
+    status, _, err = run(capsys, "batch", "kernels", DATA / "triton.bin", "-o", "-")
+    assert (status, "name a folder" in err) == (2, True)
     assert "kernels" in run(capsys, "batch", "--list-reports")[1]
 
 

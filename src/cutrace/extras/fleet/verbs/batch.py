@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ....cli import options
-from ....cli.output import progress, put_tables, say
+from ....cli.output import STDOUT, progress, put_tables, say
 from ....units import count_of
 
 # The largest numbers of sentences about findings and about files.
@@ -103,6 +103,10 @@ def batch(
     if not sources:  # the only word can be REPORT or FILE
         raise click.UsageError(
             "Name a report and then files: --list-reports lists the reports"
+        )
+    if output == STDOUT:
+        raise click.UsageError(
+            "The folder of a batch cannot go to stdout: name a folder with -o"
         )
     tell = None
     if not quiet:
