@@ -154,6 +154,17 @@ def test_a_heat_map_has_the_colours_of_its_scale(opened):
         tab.click("#theme")
 
 
+def test_times_after_the_first_day_have_their_date(opened):
+    tab = opened("batch.html")
+
+    def clock(hours: int, step: str) -> str:
+        return tab.evaluate(f"clockText({{day: '2026-11-30', at: 0}}, {hours} * 3600 * SECOND, {step})")
+
+    assert clock(23, "SECOND") == "23:00:00"
+    assert clock(25, "SECOND") == "12-01 01:00:00"
+    assert [clock(days * 24, "DAY") for days in (0, 1)] == ["11-30", "12-01"]
+
+
 def test_a_drag_zooms_into_a_heat_map_and_a_button_goes_back(opened):
     tab = opened("batch.html")
     box = tab.locator(".u-over").bounding_box()

@@ -49,14 +49,17 @@ const CLOCK = [
   ...[1, 2, 5, 10, 20, 50, 100].map((days) => days * DAY),
 ];
 
-/** The wall clock at this number of ns after the start; `step` (ns) gives the digits. Without a wall clock, the time since. */
+/** The wall clock at this number of ns after the start, after the first day with its date; `step` (ns) gives the digits.
+ * Without a wall clock, the time since. */
 function clockText(start, ns, step) {
   if (!start.day) return time(Math.round(ns), Math.max(step, 1));
-  const at = ((start.at + Math.round(ns)) % DAY + DAY) % DAY;
+  const since = start.at + Math.round(ns), days = Math.floor(since / DAY), at = since - days * DAY;
+  const date = new Date(Date.parse(start.day) + days * (DAY / 1e6)).toISOString().slice(5, 10);
+  if (step >= DAY) return date;
   const digits = step >= SECOND ? 0 : Math.min(9, Math.ceil(-Math.log10(step / SECOND) - 1e-9));
   const whole = Math.floor(at / SECOND), parts = [whole / 3600, whole / 60 % 60, whole % 60];
   const fraction = digits ? "." + String(at % SECOND).padStart(9, "0").slice(0, digits) : "";
-  return parts.map((part) => String(Math.floor(part)).padStart(2, "0")).join(":") + fraction;
+  return (days ? `${date} ` : "") + parts.map((part) => String(Math.floor(part)).padStart(2, "0")).join(":") + fraction;
 }
 
 // Axes: what uPlot needs of each
@@ -86,7 +89,7 @@ function logAxis(unit, label) {
 
 function clockAxis(start) {
   return {
-    label: start.day ? `wall clock on ${start.day}, UTC` : "time since the start", incrs: CLOCK, space: 84,
+    label: start.day ? `wall clock from ${start.day}, UTC` : "time since the start", incrs: CLOCK, space: 100,
     splits: (u, axis, low, high, step) => {
       const origin = start.day ? start.at : 0, ticks = [];
       for (let tick = Math.ceil((origin + low) / step) * step - origin; tick <= high; tick += step) ticks.push(tick);
