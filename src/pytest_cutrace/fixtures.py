@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -105,5 +106,5 @@ def checked(name: str, value: Any) -> bool:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether golden files can store a value: a whole number of 64 bits."""
-    return isinstance(value, int) and -(2**63) < value < 2**63
+    """Whether golden files can store a value: a whole number of 64 bits, also one of NumPy."""
+    return isinstance(value, Integral) and -(2**63) < int(value) < 2**63

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from cutrace.errors import CutraceError
@@ -324,7 +325,17 @@ def test_a_golden_path_that_no_account_finds_is_refused(suite: Suite, path: str,
     assert "INTERNALERROR" not in done.output
 
 
-@pytest.mark.parametrize(("value", "fits"), [(2**63 - 1, True), (1 - 2**63, True), (2**63, False), (-(2**63), False)])
+@pytest.mark.parametrize(
+    ("value", "fits"),
+    [
+        (np.int64(7), True),
+        (np.uint64(2**63), False),
+        (2**63 - 1, True),
+        (1 - 2**63, True),
+        (2**63, False),
+        (-(2**63), False),
+    ],
+)
 def test_a_counter_has_64_bits(value: int, fits: bool) -> None:
     if fits:
         assert checked("mylib.tokens", value)
