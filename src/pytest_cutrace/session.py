@@ -522,7 +522,8 @@ def _prepare(directory: Path) -> None:
         if not any(directory.iterdir()):
             (directory / ".gitignore").write_text(_IGNORE)
     except OSError as error:
-        raise unwritable(directory, error) from None
+        problem = unwritable(directory, error)
+        raise CutraceError(f"{problem} --cutrace-dir names it.") from None
 
 
 def _made(directory: Path) -> bool:

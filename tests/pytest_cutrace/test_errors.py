@@ -256,6 +256,7 @@ def test_a_folder_that_cannot_be_written(suite: Suite) -> None:
     done = suite.run("--cutrace", "--cutrace-dir=file/inside")
     assert done.status == 4
     assert "cannot write" in done.output
+    assert "Choose another name or place. --cutrace-dir names it." in done.output
     assert "Traceback" not in done.output
     if os.geteuid() == 0:
         return
