@@ -132,7 +132,7 @@ LAUNCH_SUM = Statistic(
         time_column(
             "latency",
             "latency.median",
-            doc="median time from the start of the call to the start of the kernel",
+            doc="median time from the start of the call to the start of the kernel; 0 if the kernel started earlier",
         ),
         time_column(
             "queue",
@@ -274,5 +274,6 @@ CUDA_KERN_EXEC_SUM = Statistic(
     order=lambda use: (-use.total.total, use.api, use.kernel),
     usual=False,
     options=("names",),
-    doc="Where the time between a launching call and the end of its kernel goes, by function and kernel.",
+    doc="Where the time between a launching call and the end of its kernel goes, by function and kernel. The "
+    "times of kernels that seem to start or end before their call are 0 where they would be negative.",
 )
