@@ -16,7 +16,7 @@ from .arguments import check, checked
 from .errors import BadCapture, CutraceError
 from .outputs import concatenate, scratch, unwritable
 from .runbin.blocks import MAGIC
-from .runbin.copying import Changes, copy
+from .runbin.copying import Changes, copy, with_note
 from .runbin.reader import Reader
 from .trace import Trace
 from .trace import load as load_capture
@@ -216,10 +216,7 @@ class _KeptClocks(Changes):
             info = info | {"clock_of": self._clock}
         on_another = clock_of(self._reader.processes[process]) != self._clock
         if on_another and (starts_a_file or "notes" in info):
-            notes = info.get("notes")
-            if not isinstance(notes, list):
-                notes = []
-            info = info | {"notes": [*notes, KEPT]}
+            return with_note(info, KEPT)
         return info
 
 

@@ -22,7 +22,14 @@ from .definitions import COPY_KINDS, METRICS, Metrics, Value
 from .gpu import devices_of
 from .marks import ALL_PROCESSES, Window
 from .names import normalize_kernel
-from .work import TABLES_WITH_CALLS, Index, WorkRows, WorkSelection, index_of
+from .work import (
+    TABLES_WITH_CALLS,
+    Index,
+    WorkRows,
+    WorkSelection,
+    index_of,
+    threads_of,
+)
 
 #: The direction of each CUpti_ActivityMemcpyKind; any other is "other".
 DIRECTIONS = {
@@ -469,8 +476,7 @@ def _api_time(calls: np.ndarray) -> int:
     """The time (ns) in calls, added over threads. Nested calls of a thread count once."""
     if not len(calls):
         return 0
-    thread = calls["process"].astype(np.uint64) << np.uint64(32) | calls["thread"]
-    threads, number = numbered(thread)
+    threads, number = numbered(threads_of(calls))
     if len(threads) == 1:
         return union(_intervals(calls))
     first = calls["start"].min()

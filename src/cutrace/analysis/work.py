@@ -242,7 +242,7 @@ def _loading(functions: Function, calls: np.ndarray) -> np.ndarray:
     launches = functions.kind == "launch"
     loads = functions.loads_code
 
-    thread = calls["process"].astype(np.uint64) << np.uint64(32) | calls["thread"]
+    thread = threads_of(calls)
     order = np.argsort(thread, kind="stable")  # Calls ascend by start.
     thread = thread[order]
     function = calls["function"][order]
@@ -253,6 +253,11 @@ def _loading(functions: Function, calls: np.ndarray) -> np.ndarray:
     behind_address = np.append(False, finds[function][:-1]) & ~new_thread
     mask[order] = copies[function] & behind_address & (loaded >= ended)
     return mask
+
+
+def threads_of(calls: np.ndarray) -> np.ndarray:
+    """The process and the thread of each call as one number."""
+    return calls["process"].astype(np.uint64) << np.uint64(32) | calls["thread"]
 
 
 def _default_streams(trace: Trace) -> dict[int, int]:

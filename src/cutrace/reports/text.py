@@ -294,8 +294,7 @@ def footer_lines(
     ``written`` are the paths of written reports, ``proposed`` is the folder with candidates for golden files ("" if
     there are none). Lines are wrapped to ``width`` columns, 0 for no limit.
     """
-    lines = [(f"cutrace: {summary(report)}", _mood(report))]
-    lines += _indented(report.notes, "warn")
+    lines = _summary_lines(report)
     facts = list(_facts(report, proposed))
     facts += [("report", path, "") for path in written]
     label_width = max((len(label) for label, _, _ in facts), default=0)
@@ -310,10 +309,15 @@ def footer_lines(
     return lines
 
 
+def _summary_lines(report: SessionReport) -> list[Line]:
+    """The numbers and the notes, with which a footer begins."""
+    numbers = (f"cutrace: {summary(report)}", _mood(report))
+    return [numbers, *_indented(report.notes, "warn")]
+
+
 def short_footer_lines(report: SessionReport, *, width: int) -> list[Line]:
     """The footer of a quiet session: the numbers, the notes, and one line for each kind of fact."""
-    lines = [(f"cutrace: {summary(report)}", _mood(report))]
-    lines += _indented(report.notes, "warn")
+    lines = _summary_lines(report)
     facts: dict[str, list[str]] = {}
     for label, text, _ in _facts(report):
         words = text.split()

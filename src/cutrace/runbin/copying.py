@@ -33,6 +33,14 @@ class Changes:
         return rows
 
 
+def with_note(info: dict[str, Any], sentence: str) -> dict[str, Any]:
+    """The description of a process with another note."""
+    notes = info.get("notes")
+    if not isinstance(notes, list):
+        notes = []
+    return info | {"notes": [*notes, sentence]}
+
+
 def copy(
     reader: Reader,
     blocks: Iterable[int],

@@ -65,7 +65,7 @@ def allocation_notes(flags: int) -> dict[str, str]:
 
 def titled(label: str) -> str:
     """A label in title case: ``Stream Wait Event``."""
-    words = [_capitalized(word) for word in label.split()]
+    words = map(_capitalized, label.split())
     return " ".join(words)
 
 

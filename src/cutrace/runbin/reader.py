@@ -530,7 +530,10 @@ def _own_schema() -> dict[str, object]:
 @cache
 def _own_layouts() -> dict[str, np.dtype]:
     """The dtypes of this version."""
-    return {name: table.dtype for name, table in TABLES.items()}
+    layouts = {}
+    for name, table in TABLES.items():
+        layouts[name] = table.dtype
+    return layouts
 
 
 def _layouts(declared: object) -> dict[str, np.dtype]:

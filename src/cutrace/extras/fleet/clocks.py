@@ -71,6 +71,11 @@ class Sample:
     times: np.ndarray
     together: np.ndarray
 
+    @property
+    def common_ends(self) -> np.ndarray:
+        """The ends of the calls that all ranks end together."""
+        return self.times[1][:, self.together]
+
     def without(self, parts: Collection[int]) -> Sample:
         """The sample without some members."""
         kept = [row for row, part in enumerate(self.members) if part not in parts]
@@ -127,7 +132,7 @@ def clock_errors(clocks: np.ndarray, samples: Sequence[Sample]) -> np.ndarray:
     matrix = np.zeros((count, count))
     right = np.zeros(count)
     for sample in samples:
-        ends = sample.times[1][:, sample.together]
+        ends = sample.common_ends
         own = clocks[sample.members]
         distinct = np.unique(own)
         by_clock = np.stack([median(ends[own == clock], 0) for clock in distinct])
@@ -153,7 +158,7 @@ def clock_errors(clocks: np.ndarray, samples: Sequence[Sample]) -> np.ndarray:
 def drifts(clocks: np.ndarray, sample: Sample) -> dict[int, float]:
     """The drift (ns a ns) of the clock of each member against the clock of most members. Members without a clear drift
     are left out."""
-    ends = sample.times[1][:, sample.together]
+    ends = sample.common_ends
     own = clocks[sample.members]
     distinct, counts = np.unique(own, return_counts=True)
     usual = distinct[counts.argmax()]

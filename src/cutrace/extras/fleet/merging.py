@@ -24,7 +24,7 @@ from ...errors import CutraceError
 from ...exporters.base import Request
 from ...loading import Clock, StrPath, join, listed
 from ...outputs import check_output, replacing, scratch, unwritable
-from ...runbin.copying import Changes, copy
+from ...runbin.copying import Changes, copy, with_note
 from ...runbin.layout import TableLayout
 from ...runbin.reader import Reader
 from ...trace import Process, Trace
@@ -302,10 +302,7 @@ class _RankChanges(Changes):
                 **asdict(described.alignment),
             }
             if described.alignment.error is None or rank.alignment.stepped:
-                notes = info.get("notes")
-                if not isinstance(notes, list):
-                    notes = []
-                info["notes"] = [*notes, rank.sentence()]
+                return with_note(info, rank.sentence())
         return info
 
 

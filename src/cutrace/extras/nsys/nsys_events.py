@@ -19,7 +19,7 @@ from ...importers.row_builder import Rows, arguments
 from ...importers.tables import ColumnBatch, rows
 from . import schema as nsys
 from .nsys_target import device_ordinals
-from .reading import Fill, Kinds, Mapping, Target, map_distinct, value_or
+from .reading import Fill, Kinds, Mapping, Target, map_distinct, peer_context, value_or
 from .schema import NOTHING, SqlColumn, declare
 
 if TYPE_CHECKING:
@@ -81,10 +81,8 @@ def _copies(reading: NsysReading, target: Target, made: Rows) -> None:
     to_known = batch.known("dstDeviceId")
     rows["source_device"] = np.where(from_known, rows["source_device"], own)
     rows["destination_device"] = np.where(to_known, rows["destination_device"], own)
-    source = batch["srcContextId"]
-    destination = batch["dstContextId"]
-    peer = np.where(source == batch["contextId"], destination, source)
-    made.set("peer_context", np.where(batch["copyKind"] == 10, peer, 0))
+    peer = np.where(batch["copyKind"] == 10, peer_context(batch), 0)
+    made.set("peer_context", peer)
 
 
 def _migrations(reading: NsysReading, target: Target, made: Rows) -> None:

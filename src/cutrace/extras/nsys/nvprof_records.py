@@ -12,7 +12,7 @@ import numpy as np
 
 from ...importers.row_builder import Rows, arguments
 from .callback_names import DRIVER, RUNTIME
-from .reading import Fill, Mapping, Target, map_distinct
+from .reading import Fill, Mapping, Target, map_distinct, peer_context
 from .schema import NOTHING, declare
 
 if TYPE_CHECKING:
@@ -89,11 +89,7 @@ def _copies(reading: NvprofReading, target: Target, made: Rows) -> None:
 
 
 def _peer_copies(reading: NvprofReading, target: Target, made: Rows) -> None:
-    batch = made.batch
-    source = batch["srcContextId"]
-    destination = batch["dstContextId"]
-    peer = np.where(source == batch["contextId"], destination, source)
-    made.set("peer_context", peer)
+    made.set("peer_context", peer_context(made.batch))
     _asynchronous(reading, target, made)
 
 

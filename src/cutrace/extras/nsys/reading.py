@@ -56,6 +56,12 @@ def value_or(
     return np.where(batch.known(column), batch[column], default)
 
 
+def peer_context(batch: ColumnBatch) -> np.ndarray:
+    """The context at the other end of each copy."""
+    source = batch["srcContextId"]
+    return np.where(source == batch["contextId"], batch["dstContextId"], source)
+
+
 def map_distinct(
     numbers: np.ndarray,
     function: Callable[[int], object],

@@ -189,10 +189,10 @@ def _timeline(view: View) -> str:
             if of_this_gpu:
                 lanes.append(_busy_lane(view, use))
     lanes += [_memory_lane(view, one) for one in memories if max(one.highest) > 0]
-    first, last = work_span(view.trace)
+    _, span = _span(view)
     chart = None
     if lanes:
-        chart = {"kind": "lanes", "span": max(last - first, 1), "lanes": lanes}
+        chart = {"kind": "lanes", "span": span, "lanes": lanes}
     note = ""
     left = len(streams) - _LANES
     if left > 0:
@@ -200,10 +200,15 @@ def _timeline(view: View) -> str:
     return figure("time", "Busy share of GPUs and streams, and memory", chart) + note
 
 
+def _span(view: View) -> tuple[int, int]:
+    """The start and the length (ns) of the time of GPU work."""
+    first, last = work_span(view.trace)
+    return first, max(last - first, 1)
+
+
 def _busy_lane(view: View, use: BusyUse) -> dict[str, Any]:
     """The busy share of a GPU or stream as a lane of charts.js."""
-    first, last = work_span(view.trace)
-    span = max(last - first, 1)
+    _, span = _span(view)
     if use.stream:
         label = f"stream {view.stream(use.process, use.stream)}"
     else:
@@ -222,8 +227,7 @@ def _busy_lane(view: View, use: BusyUse) -> dict[str, Any]:
 
 def _memory_lane(view: View, levels: MemoryLevels) -> dict[str, Any]:
     """The held memory as a lane of charts.js."""
-    first, last = work_span(view.trace)
-    span = max(last - first, 1)
+    first, span = _span(view)
     most = max(levels.highest)
     edges = [min(max(time - first, 0), span) for time in levels.times]
     return {
