@@ -21,6 +21,7 @@ import pytest
 
 from cutrace.errors import CutraceError
 from cutrace.golden import Change, joined, propose, split, write_changes
+from cutrace.golden.changes import is_written
 from cutrace.golden.journal import Journal, taken_up
 from cutrace.outputs import unwritable
 from cutrace.reports import jsonfile
@@ -242,7 +243,8 @@ class Reporter:
             self._notes += str(error).splitlines()
             why = "its golden values could not be written"
             for name, case in self._cases.items():
-                if case.state is State.UPDATED:
+                written = case.change is not None and is_written(case.change)
+                if case.state is State.UPDATED and not written:
                     self._cases[name] = replace(
                         case, state=State.UNVERIFIED, reason=why, change=None
                     )

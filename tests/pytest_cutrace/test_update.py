@@ -239,6 +239,20 @@ def test_a_golden_folder_that_cannot_be_written(suite: Suite) -> None:
     assert "Traceback" not in done.output
 
 
+def test_only_the_tests_whose_file_cannot_be_written_are_unverified(suite: Suite) -> None:
+    suite.write("test_a.py", "def test_a():\n    fakegpu.launch('k')\n")
+    suite.write("test_b.py", """
+        def test_b():
+            fakegpu.launch("k")
+            os.makedirs("golden/test_b.toml", exist_ok=True)
+    """)  # fmt: skip
+    done = suite.run("--cutrace-update")
+    assert done.status == 4
+    assert done.case("test_a").state is State.UPDATED
+    assert done.case("test_b").state is State.UNVERIFIED
+    assert "k = 1" in (suite.folder / "golden" / "test_a.toml").read_text()
+
+
 def test_the_file_is_in_the_order_of_the_source_and_one_for_a_module(suite: Suite) -> None:
     suite.write("shared.py", "def test_borrowed():\n    fakegpu.launch('k')\n")
     suite.write("test_a.py", """

@@ -92,6 +92,17 @@ def write_changes(changes: Iterable[Change]) -> tuple[Path, ...]:
     return tuple(written)
 
 
+def is_written(change: Change) -> bool:
+    """Whether a golden file has the values of a change."""
+    file, test = split(change.nodeid)
+    name = change.environment
+    try:
+        entry = existing(change.path, file).tests.get(test)
+        return digest(entry, name) == digest({name: change.observed}, name)
+    except CutraceError:
+        return False
+
+
 def propose(changes: Iterable[Change], folder: Path, root: Path) -> tuple[Path, ...]:
     """Write changes as candidates to ``folder``, and return the files. The folder must have no candidates yet."""
     files = []
