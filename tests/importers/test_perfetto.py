@@ -600,6 +600,22 @@ def test_the_account_of_a_trace_of_cutrace_names_what_became_rows(tmp_path):
     }  # fmt: skip
 
 
+def test_copies_and_fills_of_a_trace_of_cutrace_keep_their_kinds(tmp_path):
+    columns = ["start", "bytes", "kind", "source_memory", "destination_memory"]
+    with captures.Capture(tmp_path / "run.bin") as c:
+        c.device()
+        for kind, source, destination in ((1, 1, 3), (2, 3, 2), (8, 6, 5), (0, 0, 0), (99, 99, 99)):
+            c.memcpy(40 + kind, 41 + kind, 8, kind=kind, source=source, destination=destination)
+        c.work("memsets", 200, 210, bytes=8, memory=6)
+    cutrace.convert(c.path, tmp_path / "x.pftrace", capture=False)
+    with cutrace.load(c.path) as before, balanced(cutrace.load(tmp_path / "x.pftrace")) as after:
+        assert after.memsets["memory"].tolist() == [6]
+        found = sorted(after.memcpys[columns].tolist())
+        expected = sorted(before.memcpys[columns].tolist())
+        assert found[:-1] == expected[:-1]
+        assert found[-1][2:] == (0, 0, 0)  # kinds without a label
+
+
 def test_a_trace_of_an_older_version_says_so(maker, tmp_path):
     maker.event(INSTANT, MAIN, 5, "m")
     path = maker.write(tmp_path / "x.pftrace")

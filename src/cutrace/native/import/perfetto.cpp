@@ -813,6 +813,7 @@ void PerfettoReader::take_gpu_event(Sequence& sequence, Wide time, std::string_v
   if (event.name == 0) event.name = text_of(sequence, kName, name_id);
   if (event.name == 0) event.name = text_id(name_bytes);
   if (event.name == 0) event.name = stage;
+  if (of_cutrace_) name_kinds(event, category, *arguments);
   std::uint32_t queue = text_of(sequence, kStage, queue_id);
   if (queue == 0) queue = text_id("queue " + std::to_string(queue_number));
   event.thread = {number_id(process), {Id::kText, queue}};
@@ -1097,6 +1098,25 @@ std::string PerfettoReader::json_of(const Arguments& arguments) const {
 
 bool PerfettoReader::has_argument(const Arguments& arguments, std::string_view name) {
   return arguments && arguments->values.find_index(text_id(name)) != Table::kNone;
+}
+
+// Gives cutrace's copies and fills the names of torch.profiler, which have the kinds of copy and memory.
+void PerfettoReader::name_kinds(EventFields& event, std::string_view category, Members& arguments) {
+  const auto take = [&](std::string_view name) {
+    const std::uint32_t index = arguments.values.find_index(text_id(name));
+    if (index == Table::kNone || arguments.values.at(index).text.size() < 2) return std::string("Unknown");
+    const std::string quoted = std::exchange(arguments.values.at(index), json_value("")).text;
+    std::string label = quoted.substr(1, quoted.size() - 2);
+    for (std::size_t i = 0; i < label.size(); ++i)
+      if ((i == 0 || label[i - 1] == ' ') && label[i] >= 'a' && label[i] <= 'z') label[i] -= 'a' - 'A';
+    return label;
+  };
+  if (category == "gpu_memcpy") {
+    const std::string kind = take("kind"), source = take("source_memory"), destination = take("destination_memory");
+    event.name = text_id("Memcpy " + kind + " (" + source + " -> " + destination + ")");
+  } else if (category == "gpu_memset") {
+    event.name = text_id("Memset (" + take("memory") + ")");
+  }
 }
 
 void PerfettoReader::set_number(Members& arguments, std::string_view name, std::uint64_t value) {

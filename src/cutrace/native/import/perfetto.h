@@ -260,6 +260,7 @@ class PerfettoReader {
   bool in_groups() const { return equal_clocks_ && tracks_of_no_sequence_; }
   static Value json_value(std::string text) { return {std::move(text), nullptr, nullptr}; }
   bool has_argument(const Arguments& arguments, std::string_view name);
+  void name_kinds(EventFields& event, std::string_view category, Members& arguments);
   void set_number(Members& arguments, std::string_view name, std::uint64_t value);
   static void merge(Members& to, const Members& from);
   void append(const Value& value, std::string& json) const;
