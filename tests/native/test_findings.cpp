@@ -469,6 +469,20 @@ TEST(an_injection_without_memory_fails_the_recording_or_changes_nothing) {
   unsetenv("CUTRACE_OPTIONS");
 }
 
+TEST(a_recording_that_gets_no_thread_leaves_a_file_that_says_so) {
+  Collector collector;
+  Folder folder;
+  pthread_attr_t before, huge;
+  pthread_getattr_default_np(&before);
+  pthread_getattr_default_np(&huge);
+  pthread_attr_setstacksize(&huge, std::size_t{1} << 46);
+  pthread_setattr_default_np(&huge);
+  CHECK(collector.start(folder.options().c_str()) != 0);
+  pthread_setattr_default_np(&before);
+  const CaptureReader c(folder.only());
+  CHECK(c.says("cannot start the threads of the collector") && !c.says("\"ended\""));
+}
+
 TEST(a_size_limit_leaves_room_for_the_losses_whatever_the_names) {
   Collector collector;
   Folder folder;

@@ -71,6 +71,9 @@ bool Recording::start_threads(std::string& error) {
   flusher_wake.signal();
   if (flusher_thread_.joinable()) flusher_thread_.join();
   error = "cannot start the threads of the collector; raise the limit on threads (ulimit -u)";
+  // The file stays, so that the capture of several processes says what it lacks.
+  notes_.add_quietly(error);
+  writer_.finish(false);
   return false;
 }
 
