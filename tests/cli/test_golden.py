@@ -222,7 +222,7 @@ BAD = {
         ["check", "--collected", "absent"],
         "cannot read the list of tests absent: No such file or directory. Check",
     ),
-    "an empty list": (["check", "--collected", "-"], "pytest --collect-only -q"),
+    "an empty list": (["check", "--collected", "-"], "pytest --collect-only --verbosity=-1"),
     "a list where the answer would come from": (["check", "--prune", "--collected", "-"], "add --yes"),
     "an answer to no question": (["check", "--yes"], "add --prune"),
     "no candidates": (["accept", "absent"], "there is no folder absent"),

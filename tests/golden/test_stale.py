@@ -251,5 +251,5 @@ def test_the_ids_in_what_pytest_prints():
 
 
 def test_a_list_without_an_id_is_an_error():
-    with pytest.raises(CutraceError, match="pytest --collect-only -q"):
+    with pytest.raises(CutraceError, match="pytest --collect-only --verbosity=-1"):
         collected_ids("tests/test_a.py: 2\n\n2 tests collected\n")

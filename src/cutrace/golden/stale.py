@@ -117,7 +117,8 @@ def collected_ids(output: str) -> tuple[str, ...]:
     ids = [line for line in lines if not line.startswith((" ", "ERROR ", "FAILED "))]
     if not ids:
         raise CutraceError(
-            "there is no test id in the list of collected tests: make it with pytest --collect-only -q"
+            "there is no test id in the list of collected tests: make it with pytest --collect-only --verbosity=-1, "
+            "because addopts may have -v or -q too"
         )
     return tuple(ids)
 
