@@ -50,7 +50,7 @@ class Tracer:
 
         ``counters`` are hardware counters as in the marker. Only one range is counted at a time. ``limits`` are limits
         as in ``gpu_limit``, for all regions of this name together: ``sync_calls=0, peak_memory="64 MiB"``. Raises
-        :class:`CutraceError` for unknown names and for values that are no limits.
+        :class:`CutraceError` for an empty name, unknown names and values that are no limits.
         """
         __tracebackhide__ = True
         requested_region(name, counters, limits)
@@ -68,17 +68,22 @@ def requested_region(
 ) -> RequestedRegion:
     """The region that a call of ``region()`` requests. A limit on a hardware counter requests the counter.
 
-    Raises :class:`CutraceError` with the place of the call for unknown names and for values that are no limits.
+    Raises :class:`CutraceError` with the place of the call for an empty name, unknown names, and values that are no
+    limits.
     """
     __tracebackhide__ = True
-    if not counters and not limits:
-        return RequestedRegion(str(name))
+    name = str(name)
+    if name and not counters and not limits:
+        return RequestedRegion(name)
     from cutrace.errors import CutraceError
     from cutrace.golden import is_counter, parse_budget, parse_counters
 
     caller = sys._getframe(2)
     file = caller.f_code.co_filename
     place = f"{file}:{caller.f_lineno}"
+    if not name:
+        # The empty name stands for the whole test.
+        raise CutraceError(f"{place}: the region has no name: give it one")
     try:
         counted = parse_counters(counters)
         budget = None
@@ -89,7 +94,7 @@ def requested_region(
     if budget is not None:
         needed = filter(is_counter, budget.limits)
         counted = tuple(dict.fromkeys((*counted, *needed)))
-    return RequestedRegion(str(name), counted, budget, place)
+    return RequestedRegion(name, counted, budget, place)
 
 
 def checked(name: str, value: Any) -> bool:

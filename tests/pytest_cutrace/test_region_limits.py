@@ -209,3 +209,12 @@ def test_copies_of_pageable_memory_and_work_on_the_default_stream_on_request(sui
     default = suite.run("--cutrace", STREAM="7")
     assert default.failed == {"test_limited", "test_gated"}
     assert "cutrace: default_stream_work 3 (limit 0), load/default_stream_work 2 (limit 0)" in default.output
+
+
+@pytest.mark.parametrize("arguments", ["", ", kernel_launches=1"])
+def test_a_region_needs_a_name(suite: Suite, arguments: str) -> None:
+    suite.write("test_a.py", f"def test_it(gpu_trace):\n    gpu_trace.region(''{arguments})\n")
+    for options in ((), ("--cutrace",)):
+        done = suite.run(*options)
+        assert done.status == 1
+        assert "test_a.py:6: the region has no name: give it one" in done.output
