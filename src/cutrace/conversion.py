@@ -139,6 +139,6 @@ def check_destination(
     """Return the exporter for the output. Raise :class:`CutraceError` when no trace, or no such table, can be written
     there, or when the output would replace a source. Call this before any work is done."""
     exporter = plugins.exporter(destination, format)
-    exporter.refuse(destination, table)
     check_output(destination, sources, folder=exporter.folder)
+    exporter.refuse(destination, table)
     return exporter

@@ -667,6 +667,7 @@ TEST(an_unwritable_place_is_refused_with_a_reason) {
   CHECK_EQUAL(collector.running(), 0);
   CHECK(collector.start("output=/dev/full") != 0);
   CHECK(std::string(collector.last_error()).find("No space left") != std::string::npos);
+  CHECK(std::filesystem::is_character_file("/dev/full"));  // only files are removed
   CHECK(collector.start("nonsense") != 0);
   CHECK(collector.mark("x") != 0);
 }

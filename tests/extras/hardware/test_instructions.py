@@ -93,7 +93,7 @@ def test_without_line_information_instructions_have_their_offsets(runs: Runs) ->
     done = runs("--kernel", "gemm", "--format", "csv", "--metrics", EXECUTED)
     assert done.returncode == 0, done.stderr
     assert {(row["file"], row["line"]) for row in runs.rows("instruction_metrics")} == {(None, 0)}
-    assert done.stdout.splitlines()[1] == f"0.384615,480.0,{EXECUTED},instructions,+0x40,,gemm,1,3"
+    assert done.stdout.splitlines()[1] == f"{5 / 13},480.0,{EXECUTED},instructions,+0x40,,gemm,1,3"
 
 
 def test_the_report_has_the_hottest_line_of_each_metric_first(runs: Runs) -> None:

@@ -219,7 +219,10 @@ void BlockFile::drop_next() {
 }
 
 void BlockFile::remove() {
-  if (!removed()) ::unlink(path_.c_str());
+  struct stat status {};
+  // A device, such as /dev/full, stays.
+  const bool regular = ::lstat(path_.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+  if (regular && !removed()) ::unlink(path_.c_str());
   close();
 }
 
