@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..runbin.layout import GPU_WORK
 from ..trace import Trace
-from ..trace.quality import GPU_WORK
 from .definitions import COPY_KINDS
 from .marks import Window
 from .metrics import (

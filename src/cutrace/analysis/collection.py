@@ -27,9 +27,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ..runbin.labels import known_label
+from ..runbin.layout import GPU_WORK
 from ..trace import Trace
 from ..trace.ordered import Columns
-from ..trace.quality import GPU_WORK
 from .context import DEFAULTS, CollectorContext, StatsOptions
 from .distribution import NOTHING, Distributions, Spread, Sums
 from .sweep import Groups, Stream, Sweep, SweepBatch

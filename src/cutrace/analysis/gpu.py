@@ -6,9 +6,9 @@ import re
 
 import numpy as np
 
+from ..runbin.layout import GPU_WORK
 from ..trace import Trace
 from ..trace.ordered import Columns
-from ..trace.quality import GPU_WORK
 from ..trace.rows import numbered
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..patterns import any_matcher
-from ..runbin.layout import LOSS_REASONS
+from ..runbin.layout import GPU_WORK, LOSS_REASONS
 from ..trace import Process, Trace
 from ..trace.codes import UNKNOWN
 from ..trace.intervals import Intervals
 from ..trace.origins import NODE_FIELDS, Origins
-from ..trace.quality import GPU_WORK, counted_loss, unfinished
+from ..trace.quality import counted_loss, unfinished
 from ..trace.rows import changes, counted, distinct, numbered
 from ..trace.selection import united
 from ..units import count_of

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .._native import GpuTimes
-from ..runbin.layout import TABLES
+from ..runbin.layout import GPU_WORK, TABLES
 from ..trace import EarlyStart, Process, Quality, Trace
 from ..trace.capture_ranges import time_within
 from ..trace.ordered import Columns, MergeByTime, Ordered
-from ..trace.quality import GPU_WORK
 from .gpu import ANY_WORK, COMPUTE, Kinds, devices_of
 
 # The number of bytes of rows that are read together.

@@ -16,6 +16,7 @@ import numpy as np
 
 from .._native import Keys
 from ..runbin.blocks import BlockInfo
+from ..runbin.layout import GPU_WORK
 from ..trace import Trace
 from ..trace.launches import (
     CLOCK_ERROR,
@@ -24,7 +25,6 @@ from ..trace.launches import (
     NewestCalls,
 )
 from ..trace.ordered import NEVER, Columns, MergeByTime, Ordered
-from ..trace.quality import GPU_WORK
 from ..trace.ranges import RANGE_TABLES, Ranges, RangesBy
 
 # Approximate rows of a batch.

@@ -14,10 +14,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ..runbin.layout import TABLES
+from ..runbin.layout import GPU_WORK, TABLES
 from ..trace import Trace
 from ..trace.launches import Launches
-from ..trace.quality import GPU_WORK
 from ..trace.rows import LATEST, spanned, time_order
 from ..trace.strings import StringTable
 from .calls import (

@@ -25,7 +25,7 @@ from ..errors import BadCapture, cannot_read
 from ..outputs import concatenate, replacing
 from ..runbin import LOSS_REASONS, TABLES, Writer
 from ..runbin.copying import Changes, copy
-from ..runbin.layout import TableLayout
+from ..runbin.layout import GPU_WORK, TableLayout
 from ..runbin.reader import Reader
 from ..units import count_of
 
@@ -42,8 +42,6 @@ WITHOUT_CAPTURE = (
 #: The reason for events that a damaged file hides.
 DAMAGED_FILE = "the file is damaged"
 
-#: The tables of GPU work that API calls launch.
-_WORK = ("kernels", "memcpys", "memsets", "graph_launches")
 #: Some files have times in whole microseconds. There a driver call can seem to start this long (ns) after the runtime
 #: call around it has ended.
 _ROUNDED = np.uint64(2_000)
@@ -278,7 +276,7 @@ class _WithoutIds(Changes):
         self._work = 0
 
     def rows(self, process: int, table: TableLayout, rows: np.ndarray) -> np.ndarray:
-        if table.name in _WORK:
+        if table.name in GPU_WORK:
             mask = np.isin(rows["correlation"], self._ids)
             self._work += int(np.count_nonzero(mask))
             rows = rows.copy()

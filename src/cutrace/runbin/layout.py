@@ -550,6 +550,8 @@ def _tables() -> Iterator[TableLayout]:
 
 TABLES: dict[str, TableLayout] = {t.name: t for t in _tables()}
 BY_NUMBER: dict[int, TableLayout] = {t.number: t for t in TABLES.values()}
+#: Tables of GPU work that API calls launch.
+GPU_WORK = ("kernels", "memcpys", "memsets", "graph_launches")
 
 #: The reasons of losses: number, name and meaning. The meaning starts with the noun to count. Numbers are stable.
 LOSS_REASONS: dict[int, tuple[str, str]] = {

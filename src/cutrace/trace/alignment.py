@@ -154,7 +154,9 @@ def alignments(
     is the boot that starts earliest on the wall clock. A boot without snapshots is moved to start when the reference
     starts.
     """
-    leads = {boot: lead(rows) for boot, rows in snapshots.items()}
+    leads = {}
+    for boot, rows in snapshots.items():
+        leads[boot] = lead(rows)
     reference = next(iter(leads))
     by_boot = _toward(reference, leads, begins)
     moments = []

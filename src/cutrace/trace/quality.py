@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..runbin.blocks import Damage
-from ..runbin.layout import LOSS_REASONS
+from ..runbin.layout import GPU_WORK, LOSS_REASONS
 from ..units import count_of
 from .launches import REMEMBERED_BITS, CallBlocks
 
 if TYPE_CHECKING:
     from .process import Process
     from .trace import Trace
-
-#: Tables of GPU work that API calls launch.
-GPU_WORK = ("kernels", "memcpys", "memsets", "graph_launches")
 
 # Losses that the program or its user caused: ranges without a start or an end, and rows older than the rows to keep.
 _INTENDED = ("nvtx_open", "nvtx_unmatched_pop", "let_go")

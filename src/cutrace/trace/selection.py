@@ -23,11 +23,10 @@ import numpy as np
 
 from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo
-from ..runbin.layout import REFERRED, TABLES
+from ..runbin.layout import GPU_WORK, REFERRED, TABLES
 from ..units import Time, format_duration
 from .launches import Launches, LaunchTimes, OwnedCalls, ProcessIds
 from .origins import NODE_FIELDS
-from .quality import GPU_WORK
 from .ranges import RangesBy, nest_number
 from .rows import LATEST, OPEN_TABLES, chosen, joined, never_ended
 from .trace import Trace

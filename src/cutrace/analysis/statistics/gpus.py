@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._native import BusyParts, GpuTimes
-from ...trace.quality import GPU_WORK
+from ...runbin.layout import GPU_WORK
 from ..collection import CollectedBy, StatsCollector
 from ..context import CollectorContext
 from ..distribution import Spread

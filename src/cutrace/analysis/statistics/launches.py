@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...trace.quality import GPU_WORK
+from ...runbin.layout import GPU_WORK
 from ..collection import CollectedBy, GroupSpreads, StatsCollector
 from ..context import CollectorContext
 from ..distribution import Distributions, Spread

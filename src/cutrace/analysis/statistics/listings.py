@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ...runbin.layout import GPU_WORK
 from ...trace import Trace
-from ...trace.quality import GPU_WORK
 from ..context import DEFAULTS, CollectorContext, Configuration, StatsOptions
 from ..statistic import (
     SPARE_GPU_OF_STREAM,

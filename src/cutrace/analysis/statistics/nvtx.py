@@ -11,7 +11,7 @@ import numpy as np
 
 from ...runbin import labels
 from ...runbin.labels import known_label
-from ...trace.quality import GPU_WORK
+from ...runbin.layout import GPU_WORK
 from ...trace.ranges import NONE, RANGE_TABLES, are_ranges
 from ..collection import CollectedBy, StatsCollector, Timed, fields
 from ..context import CollectorContext

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..._native import PathTimes
+from ...runbin.layout import GPU_WORK
 from ...trace import Trace
-from ...trace.quality import GPU_WORK
 from ...trace.ranges import RANGE_TABLES
 from ...trace.stacks import PythonStacks
 from ..collection import CollectedBy, StatsCollector

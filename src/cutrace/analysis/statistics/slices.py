@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...runbin.layout import GPU_WORK
 from ...trace.ordered import Columns
-from ...trace.quality import GPU_WORK
 from ...trace.ranges import (
     NO_DOMAIN,
     RANGE_TABLES,

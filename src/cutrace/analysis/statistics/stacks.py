@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...runbin.layout import GPU_WORK
 from ...trace.ordered import Columns
-from ...trace.quality import GPU_WORK
 from ...trace.stacks import PythonFrame, PythonStacks
 from ..calls import CALL_KINDS, call_kind
 from ..collection import CollectedBy, StatsCollector

@@ -15,11 +15,11 @@ import numpy as np
 
 from ...errors import CutraceError, did_you_mean
 from ...patterns import matcher
+from ...runbin.layout import GPU_WORK
 from ...trace import Trace
 from ...trace.intervals import GrowingIntervals, Intervals
 from ...trace.launches import REMEMBERED_BITS
 from ...trace.ordered import Columns
-from ...trace.quality import GPU_WORK
 from ...trace.ranges import RANGE_TABLES, are_ranges
 from ...trace.rows import distinct
 from ...units import first_names

@@ -12,8 +12,8 @@ from operator import attrgetter
 from typing import Any
 
 from ..._native import StreamTimes
+from ...runbin.layout import GPU_WORK
 from ...trace.capture_ranges import time_within
-from ...trace.quality import GPU_WORK
 from ...trace.rows import LATEST
 from ..collection import CollectedBy, StatsCollector
 from ..context import CollectorContext

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..._native import VERSION
+from ...runbin.layout import GPU_WORK
 from ...trace import Process, Trace
-from ...trace.quality import GPU_WORK, counted_loss, located, summed
+from ...trace.quality import counted_loss, located, summed
 from ...units import count_of
 from .packets import BOOTTIME, CLEARED, Interned, Output
 

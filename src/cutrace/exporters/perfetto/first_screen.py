@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ...runbin.layout import GPU_WORK
 from ...trace import Trace
-from ...trace.quality import GPU_WORK
 from .descriptors import pids, shown_name
 
 _EXPAND = "dev.perfetto.ExpandTracksByRegex"

@@ -17,8 +17,8 @@ from ...analysis.context import CollectorContext
 from ...analysis.statistics.gpus import GPU_SUM, GPUS
 from ...analysis.sweep import Groups, Stream, SweepBatch
 from ...analysis.tables import columns_of, docs_of
+from ...runbin.layout import GPU_WORK
 from ...trace.arrow import pyarrow
-from ...trace.quality import GPU_WORK
 from .model import (
     COLUMN_DOCS,
     BatchOptions,

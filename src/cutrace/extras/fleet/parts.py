@@ -26,10 +26,10 @@ import numpy as np
 from ...errors import CutraceError, package
 from ...loading import Clock, load
 from ...outputs import unwritable
+from ...runbin.layout import GPU_WORK
 from ...trace import Quality, Trace
 from ...trace.alignment import Alignment
 from ...trace.process import Process, recording_of
-from ...trace.quality import GPU_WORK
 from ...units import printable
 from .jobs import joined, labeled
 from .model import BatchOptions, BatchReport, Part, RankTrace, removed
