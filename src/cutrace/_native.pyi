@@ -172,14 +172,29 @@ class Calls:
         parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]],
         levels: Levels,
         series: np.ndarray,
-        wanted: bool,
     ) -> None: ...
-    @property
-    def noted(self) -> int: ...
     def shares(self) -> list[tuple[int, int]]: ...
-    def take(
+
+class Projections:
+    def __init__(self, kept: int) -> None: ...
+    def add(
         self,
-    ) -> list[tuple[int, int, np.ndarray, np.ndarray, np.ndarray]]: ...
+        homes: np.ndarray,
+        starts: np.ndarray,
+        ends: np.ndarray,
+        numbers: np.ndarray,
+    ) -> None: ...
+    def launch(
+        self,
+        homes: np.ndarray,
+        called: np.ndarray,
+        queues: np.ndarray,
+        starts: np.ndarray,
+        ends: np.ndarray,
+        kinds: np.ndarray,
+        pairs: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray] | None: ...
+    def take(self, until: int | None) -> tuple[int, tuple[np.ndarray, ...]]: ...
 
 class RangeThreads:
     OWN: int

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import cutrace
 from captures import DATA, ORIGIN, Capture, join, named, training_steps
 from cutrace._native import GpuTimes
-from cutrace.analysis import projection, sweep
+from cutrace.analysis import sweep
 from cutrace.analysis.calls import plain_name
 from cutrace.analysis.collection import collect
 from cutrace.analysis.context import StatsOptions
@@ -33,7 +33,7 @@ from cutrace.analysis.statistics.streams import STREAMS
 from cutrace.golden.captures import COMPARED, compare_captures
 from cutrace.reports.tables import render
 from cutrace.runbin import TABLES, Writer
-from cutrace.trace import Trace, ordered
+from cutrace.trace import Trace, ordered, projection
 from cutrace.trace.selection import INTERNED
 from range_rule import ranges_of
 from support import plain_stats as plain
@@ -405,7 +405,7 @@ def test_processes_do_not_meet_in_their_correlation_ids(tmp_path):
 
 
 def test_old_ranges_are_let_go_when_there_are_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(projection, "_KEPT", 4)
+    monkeypatch.setattr(projection, "KEPT", 4)
     monkeypatch.setattr(sweep, "_BATCH_ROWS", 10)
     with Capture(tmp_path / "a.bin") as c:
         k = c.launch("k")

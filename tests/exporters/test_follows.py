@@ -10,24 +10,21 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import captures
 import cutrace
 from captures import ORIGIN, Capture
 from cutrace.analysis.statistics.streams import STREAMS
 from cutrace.exporters.perfetto import export, host_writer
-from cutrace.exporters.perfetto.derived import counters, projection
+from cutrace.exporters.perfetto.derived import counters
 from cutrace.exporters.perfetto.descriptors import pids
 from cutrace.exporters.perfetto.host_tables import Spool
 from cutrace.runbin.labels import MEMCPY_KINDS, MEMORY_KINDS
-from cutrace.trace import Trace
+from cutrace.trace import Trace, projection
 from cutrace.trace.launches import CallBlocks
 from pftrace import Decoded, decode
 from range_rule import Piece, Range, pieces
@@ -113,8 +110,8 @@ def decoded(request: pytest.FixtureRequest, capture: Path, tmp_path: Path, monke
     if request.param == "pieces":
         for module, name, value in (
             (export, "GPU_WINDOW", 1), (export, "GPU_KEPT", 1 << 16), (host_writer, "HOST_WINDOW", 1),
-            (host_writer, "HOST_KEPT", 4_000), (CallBlocks, "STEP", 1), (projection, "MANY_CALLS", 3),
-            (projection, "MANY_RANGES", 2), (Spool, "KEPT_BYTES", 200),
+            (host_writer, "HOST_KEPT", 4_000), (CallBlocks, "STEP", 1), (projection, "KEPT", 40),
+            (Spool, "KEPT_BYTES", 200),
         ):  # fmt: skip
             monkeypatch.setattr(module, name, value)
     cutrace.convert(capture, tmp_path / "out.pftrace")
@@ -388,28 +385,3 @@ def test_too_many_waits_are_counted_and_not_looked_for(tmp_path: Path, monkeypat
     found = decode(tmp_path / "out.pftrace")
     assert not any(s.waits for s in found.slices)
     assert any("not matched with the awaited work" in str(v) for v in found.attributes.values())
-
-
-@given(
-    st.lists(st.integers(0, 1000), min_size=1, max_size=60),
-    st.lists(st.tuples(st.integers(0, 59), st.integers(1, 60)), min_size=1, max_size=400),
-)
-def test_lowest_and_highest_values_of_stretches(values: list[int], stretches: list[tuple[int, int]]) -> None:
-    cut = [(min(at, len(values) - 1), at + length) for at, length in stretches]
-    cut = [(at, min(max(stop, at + 1), len(values))) for at, stop in cut]
-    begins, stops = (np.array([c[i] for c in cut]) for i in range(2))
-    array = np.array(values, np.uint64)
-    for choose, plain in ((np.minimum, min), (np.maximum, max)):
-        found = projection._extremes(choose, array, begins, stops)
-        assert found.tolist() == [plain(values[a:b]) for a, b in cut]
-
-
-@pytest.mark.parametrize("count", [1, 2, 17, 64, 65])
-def test_lowest_and_highest_values_of_all_stretches(count: int) -> None:
-    # From 48 values on, two overlapping stretches cover a long stretch.
-    values = Random(count).choices(range(1000), k=count)
-    cut = [(begin, stop) for begin in range(count) for stop in range(begin + 1, count + 1)]
-    begins, stops = np.array(cut).T
-    for choose, plain in ((np.minimum, min), (np.maximum, max)):
-        found = projection._extremes(choose, np.array(values, np.uint64), begins, stops)
-        assert found.tolist() == [plain(values[begin:stop]) for begin, stop in cut]

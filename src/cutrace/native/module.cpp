@@ -12,7 +12,8 @@ void bind_common(nb::module_&), bind_keys(nb::module_&);                        
 void bind_encoder(nb::module_&), bind_lanes(nb::module_&), bind_submissions(nb::module_&);                 // perfetto
 void bind_events(nb::module_&), bind_perfetto(nb::module_&);                                               // import
 void bind_levels(nb::module_&), bind_spreads(nb::module_&), bind_calls(nb::module_&), bind_inner_times(nb::module_&),
-    bind_path_times(nb::module_&), bind_range_threads(nb::module_&), bind_work(nb::module_&);  // stats
+    bind_path_times(nb::module_&), bind_projections(nb::module_&), bind_range_threads(nb::module_&),
+    bind_work(nb::module_&);  // stats
 }  // namespace cutrace
 
 NB_MODULE(_native, m) {
@@ -23,6 +24,7 @@ NB_MODULE(_native, m) {
   for (const auto bind : {cutrace::bind_common, cutrace::bind_keys, cutrace::bind_encoder,
                           cutrace::bind_lanes, cutrace::bind_submissions, cutrace::bind_events, cutrace::bind_perfetto,
                           cutrace::bind_levels, cutrace::bind_spreads, cutrace::bind_calls, cutrace::bind_inner_times,
-                          cutrace::bind_path_times, cutrace::bind_range_threads, cutrace::bind_work})
+                          cutrace::bind_path_times, cutrace::bind_projections, cutrace::bind_range_threads,
+                          cutrace::bind_work})
     bind(m);
 }

@@ -27,7 +27,7 @@ from .rows import ascends, by_value, chosen, distinct, first_places, time_order
 if TYPE_CHECKING:
     from .trace import Trace
 
-#: The number of calls that statistics remember, as a power of two.
+#: The number of calls of a process that are remembered, as a power of two.
 REMEMBERED_BITS = 20
 #: The error of the clocks of host and GPU (ns). Work may seem to start this long before its call.
 CLOCK_ERROR = 10_000_000
@@ -63,9 +63,8 @@ class NewestCalls:
         self.kept = Calls(bits)
         self._ranges = ranges or Ranges()
 
-    def add(self, calls: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Add rows of ``api_calls``: an array, or columns by name. Returns the owner of each call, and the way in which
-        the call belongs to it."""
+    def add(self, calls: Any) -> None:
+        """Add rows of ``api_calls``: an array, or columns by name."""
         thread = calls["thread"]
         owner, how = self._ranges.owners(thread, calls["start"])
         self.kept.add(
@@ -77,7 +76,6 @@ class NewestCalls:
             owner,
             how,
         )
-        return owner, how
 
     def find(self, correlations: np.ndarray) -> LaunchCalls:
         """The calls with these ids."""
@@ -131,10 +129,7 @@ class CallBlocks(NewestCalls):
             return
         if self._of_blocks is not None:
             self._of_blocks.advance(int(rows["start"].max()) + 1)
-        self.added(rows, *self.add(rows))
-
-    def added(self, rows: np.ndarray, owner: np.ndarray, how: np.ndarray) -> None:
-        """Note calls that were read, with the results of :meth:`NewestCalls.add`."""
+        self.add(rows)
 
 
 class ProcessIds:

@@ -89,6 +89,11 @@ def nest_numbers(threads: np.ndarray, domains: np.ndarray) -> np.ndarray:
     return high | domains.astype(np.uint64)
 
 
+def nest_threads(nests: np.ndarray) -> np.ndarray:
+    """The threads of nests with these numbers."""
+    return nests >> np.uint64(32)
+
+
 def nest_number(thread: int, domain: int) -> int:
     """The number of a nest."""
     return thread << 32 | domain

@@ -16,10 +16,9 @@ from ...trace.ordered import Columns
 from ..collection import Grouping, StatsCollector, Timed, fields
 from ..context import CollectorContext
 from ..distribution import Spread
-from ..projection import Projected
 from ..statistic import Statistic, text_column, time_column
 from ..sweep import Stream
-from .slices import FOREVER, ProjectedSlices, SliceCollector, SliceGrouping
+from .slices import FOREVER, Projected, ProjectedSlices, SliceCollector, SliceGrouping
 
 _NUMBERS_OF_KINDS = {kind: number for number, kind in HOST_SLICE_KINDS.items()}
 _ASYNCHRONOUS = _NUMBERS_OF_KINDS["asynchronous"]

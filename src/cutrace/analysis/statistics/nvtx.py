@@ -13,11 +13,10 @@ from ...runbin import labels
 from ...runbin.labels import known_label
 from ...runbin.layout import GPU_WORK
 from ...trace.ranges import NONE, RANGE_TABLES, are_ranges
-from ..collection import CollectedBy, StatsCollector, Timed, fields
+from ..collection import CollectedBy, GroupSpreads, StatsCollector, Timed, fields
 from ..context import CollectorContext
 from ..coverage import RANGE_WAYS, RangeShare, range_shares
 from ..distribution import Spread
-from ..projection import Projected
 from ..statistic import (
     Statistic,
     View,
@@ -27,7 +26,7 @@ from ..statistic import (
     time_column,
 )
 from ..sweep import SweepBatch, Work
-from .slices import SliceCollector, SliceGrouping
+from .slices import Projected, SliceCollector, SliceGrouping
 
 _KERNELS = GPU_WORK.index("kernels")
 
@@ -128,13 +127,22 @@ class _RangeKernelCollector(SliceCollector[Any]):
 
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context, RANGES)
+        self._kernels = GroupSpreads()
 
     def launch(self, work: Work) -> None:
-        names = self.context.kernels.numbers.take(work.launch).astype(np.int64)
-        self.ranges.launch(work, np.where(work.table == _KERNELS, names, -1))
+        all_queues = np.zeros(len(work), np.uint32)
+        group, row = self.projection.launch(
+            work.calls, all_queues, work.start, work.end, pairs=True
+        )
+        is_kernel = work.table[row] == _KERNELS
+        group = group[is_kernel].astype(np.uint32)
+        row = row[is_kernel]
+        name = self.context.kernels.numbers.take(work.launch[row])
+        pair = self._kernels.groups.of(group, name)
+        self._kernels.add(pair, work.end[row] - work.start[row])
 
     def result(self) -> Iterator[RangeKernels]:
-        for group, kernel, time in self.ranges.kernels():
+        for (group, kernel), (time,) in self._kernels.rows():
             key = self.spreads.groups.values[group]
             names = _names(self.context, key)
             yield RangeKernels(*names, self.context.kernels.names[kernel], time)

@@ -11,17 +11,12 @@ import numpy as np
 
 from ...runbin.layout import GPU_WORK
 from ...trace.ordered import Columns
-from ...trace.ranges import (
-    NO_DOMAIN,
-    RANGE_TABLES,
-    domains_of,
-    levels_of,
-    nest_numbers,
-)
+from ...trace.projection import Projection
+from ...trace.ranges import RANGE_TABLES, domains_of, levels_of
 from ...trace.rows import LATEST
 from ..collection import GroupedCollector, Grouping, StatsCollector, Use, duration
 from ..context import CollectorContext
-from ..projection import Projected, Projection
+from ..distribution import NOTHING, Distributions, Spread, Sums
 from ..sweep import Stream, SweepBatch, Work
 
 #: The end of rows that never end.
@@ -47,7 +42,7 @@ class ProjectedSlices(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class SliceGrouping(Grouping[Use]):
     """Slices of one table, the only entry of ``tables``. ``row`` makes the result row from the context, the key of a
-    group, the spread of the times of its slices, and their GPU work as :class:`.projection.Projected`. ``projects``
+    group, the spread of the times of its slices, and their GPU work as :class:`Projected`. ``projects``
     returns a mask of the slices whose GPU work is known (None: all)."""
 
     projects: Callable[[Columns], np.ndarray] | None = None
@@ -68,6 +63,18 @@ class SliceGrouping(Grouping[Use]):
         return slices if known.all() else slices.at(known)
 
 
+@dataclass(frozen=True)
+class Projected:
+    """The GPU work of a group of slices: ``time`` is the spread of the projections (ns) of the slices with work,
+    ``operations`` the number of pieces of work, ``gpu_ns`` the sum of their times. ``cpu_ns`` is the sum of the times
+    of these slices on the host; slices that never ended have none."""
+
+    time: Spread = NOTHING
+    operations: int = 0
+    gpu_ns: int = 0
+    cpu_ns: int = 0
+
+
 class SliceCollector(GroupedCollector[Use]):
     """Collects the groups of a :class:`SliceGrouping`. Ranges adopt GPU work, other slices do not."""
 
@@ -75,13 +82,18 @@ class SliceCollector(GroupedCollector[Use]):
         super().__init__(context, slices)
         self.tables = (*slices.tables, *GPU_WORK, "api_calls", *RANGE_TABLES)
         self.slices = slices
-        self.ranges = Projection(of_ranges=True)
-        self._others = Projection()
+        self.projection = Projection()
+        self._times = Distributions()
+        self._operations = Sums()
+        self._gpu_ns = Sums()
+        self._cpu_ns = Sums()
 
     def add(self, batch: SweepBatch) -> None:
         super().add(batch)
-        if len(batch.work):
-            self.launch(batch.work)
+        work = batch.work
+        if len(work):
+            self.launch(work)
+            self._retire(int(work.start[-1]))
 
     def count(self, group: np.ndarray, rows: Columns) -> None:
         ended = rows["end"] != FOREVER
@@ -90,35 +102,36 @@ class SliceCollector(GroupedCollector[Use]):
 
     def project(self, slices: ProjectedSlices) -> None:
         """Add slices. Their numbers are their groups."""
-        is_range = slices.domain != NO_DOMAIN
-        if is_range.any():
-            thread, start, end, group, domain, _ = slices.at(is_range)
-            self.ranges.add(nest_numbers(thread, domain), start, end, group)
-        if not is_range.all():
-            thread, start, end, group, *_ = slices.at(~is_range)
-            self._others.add(thread, start, end, group)
+        thread, start, end, group, domain, _ = slices
+        self.projection.add(thread, domain, start, end, group)
 
     def launch(self, work: Work) -> None:
         """Add GPU work, after its slices."""
-        self.ranges.launch(work)
-        self._others.launch(work)
+        all_queues = np.zeros(len(work), np.uint32)
+        self.projection.launch(work.calls, all_queues, work.start, work.end)
+
+    def _retire(self, until: int | None = None) -> None:
+        _, work = self.projection.take(until)
+        group = work.number
+        self._times.add(group, work.last - work.first)
+        self._operations.add(group, work.operations)
+        self._gpu_ns.add(group, work.gpu_ns)
+        cpu_ns = np.where(work.end < FOREVER, work.end - work.start, 0)
+        self._cpu_ns.add(group, cpu_ns)
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[Use]:
-        self.ranges.finish()
-        self._others.finish()
+        self._retire()
         return ()
 
     def projected(self) -> Iterator[Projected]:
-        """The GPU work of each group. A group has ranges or other slices, but not both."""
-        of_ranges = self.ranges.projected()
-        of_others = self._others.projected()
-        for group in range(len(self.spreads)):
-            if group < len(of_ranges) and of_ranges[group].operations:
-                yield of_ranges[group]
-            elif group < len(of_others):
-                yield of_others[group]
-            else:
-                yield Projected()
+        """The GPU work of each group."""
+        groups = len(self.spreads)
+        times = self._times.spreads()
+        times += [NOTHING] * (groups - len(times))
+        operations = self._operations.of_groups(groups)
+        gpu_ns = self._gpu_ns.of_groups(groups)
+        cpu_ns = self._cpu_ns.of_groups(groups)
+        return map(Projected, times, operations, gpu_ns, cpu_ns)
 
     def result(self) -> Iterable[Use]:
         rows = zip(self.spreads.rows(), self.projected(), strict=True)

@@ -18,6 +18,7 @@ from ...analysis.coverage import RANGE_WAYS, coverage, range_shares
 from ...errors import CutraceError
 from ...runbin import BlockInfo
 from ...trace import Trace
+from ...trace.launches import REMEMBERED_BITS, CallBlocks
 from ...trace.ordered import NEVER, BlockOrder, Limits
 from ...trace.ranges import RANGE_TABLES, RangesBy
 from ..base import Request
@@ -26,7 +27,6 @@ from .annotations import TEXT, Annotations
 from .blocks import GPU_TABLES, HOST_TABLES, PC_SAMPLES, Blocks
 from .call_stacks import StackArguments
 from .derived.counters import MemoryCounters, WorkCounters
-from .derived.launches import LaunchIndex, RangesAhead
 from .derived.projection import RangesOnStreams
 from .derived.replays import Replays
 from .derived.waits import Waits
@@ -69,7 +69,6 @@ _WINDOWS_AHEAD = 2
 _SPILLED = "slice shown on a separate track: overlap with others of the thread, or more than 500 levels"
 _DETACHED = "step of flows outside any slice, not shown"
 _UNSOUGHT = "synchronization not matched with the awaited work: too many"
-_UNLOOKED = "range of NVTX on streams not matched with the work inside: too many"
 _OVERLAPPED = "value of hardware metrics of overlapping kernels, not shown because viewers mix them up"
 
 #: The names of annotations that come from fields of a row. Arguments of the source must not use them.
@@ -113,7 +112,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
     range_metrics = RangeMetrics(trace)
     stacks = StackArguments(trace.python_stacks) if trace.python_stacks else None
     shares = np.zeros((len(RANGE_WAYS), 2), np.int64)
-    notices = (_SPILLED, _DETACHED, _UNSOUGHT, _UNLOOKED, _OVERLAPPED)
+    notices = (_SPILLED, _DETACHED, _UNSOUGHT, _OVERLAPPED)
     moved = Counter(dict.fromkeys(notices, 0))
     free_id = 0
     sizes = list(map(blocks.rows, range(len(uuids))))
@@ -144,7 +143,6 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
                         descriptors, process, (trace.start, trace.end), count
                     )
                     moved[_UNSOUGHT] += derived.waits.dropped
-                    moved[_UNLOOKED] += derived.projection.dropped
                 columns[process] = HostColumns(
                     annotations,
                     with_text,
@@ -285,11 +283,8 @@ class DerivedWork:
         if trace.count("nvtx_ranges"):
             ranges = blocks.of(process, *RANGE_TABLES)
         read = blocks.ahead([*calls, *ranges])
-        ranges_ahead = RangesAhead(read, ranges, by)
-        self.launches = LaunchIndex(read, calls, ranges_ahead)
-        self.projection = RangesOnStreams(
-            ranges_ahead, self.launches, queues, projected
-        )
+        self._ranges = RangesOnStreams(read, ranges, by, queues, projected)
+        self.launches = CallBlocks(read, calls, REMEMBERED_BITS, self._ranges)
         self._replays: Replays | None = None
         if trace.origins:
             self._replays = Replays(trace.origins, process, queues, projected)
@@ -317,17 +312,20 @@ class DerivedWork:
     ) -> None:
         for info in calls:
             self.launches.read(info)
-        self.projection.advance(until)
+        self._ranges.advance(until)
         for part in parts:
             self._counters.add(part)
         columns = []
         for part, queue in zip(parts, queues, strict=True):
-            rows = part.rows
-            times = (rows["start"], rows["end"])
-            columns.append((rows["correlation"], *times, queue))
-        wanted = self.projection.active
-        self.launches.kept.launch(columns, *self._counters.launch_queues, wanted)
-        self.projection.settle(until)
+            correlation = part.rows["correlation"]
+            start = part.rows["start"]
+            end = part.rows["end"]
+            columns.append((correlation, start, end, queue))
+            if self._ranges.active:
+                called = self.launches.find(correlation)
+                self._ranges.launch(called, queue, start, end)
+        self.launches.kept.launch(columns, *self._counters.launch_queues)
+        self._ranges.settle(None if until == NEVER else until)
         if self._replays:
             self._replays.add(parts, queues)
             if until == NEVER:

@@ -20,7 +20,6 @@
 
 #include "common/arrays.h"
 #include "common/column.h"
-#include "common/table.h"
 #include "stats/launch_queue.h"
 #include "stats/levels.h"
 #include "stats/range_threads.h"
@@ -115,7 +114,7 @@ class Calls {
   // Work of one table: ids, starts, ends and queues, in the order of its start.
   using Part = std::tuple<Column<std::uint32_t>, Column<std::uint64_t>, Column<std::uint64_t>, Column<std::uint32_t>>;
 
-  void launch(const std::vector<Part>& parts, Levels& levels, Column<std::uint32_t> counters, bool wanted) {
+  void launch(const std::vector<Part>& parts, Levels& levels, Column<std::uint32_t> counters) {
     std::vector<Cursor> cursors;
     for (const auto& [ids, begins, ends, queues] : parts) {
       need_rows(ids.size, begins, ends, queues);
@@ -130,36 +129,16 @@ class Calls {
       const std::uint64_t until = second == cursors.end() ? UINT64_MAX : second->start();
       Cursor& first = cursors.front();
       do {
-        add_row(first, levels, counters, wanted);
+        add_row(first, levels, counters);
         ++first.row;
       } while (first.row < first.ids.size && first.start() <= until);
       if (first.row == first.ids.size) cursors.erase(cursors.begin());
     }
   }
 
-  std::size_t noted() const { return noted_; }
-
   nb::list shares() const {
     nb::list out;
     for (const Share& share : shares_) out.append(nb::make_tuple(share.operations, share.time));
-    return out;
-  }
-
-  nb::list take() {
-    nb::list out;
-    for (const auto& [key, group] : groups_.entries()) {
-      Array<std::uint64_t> launches(group.size()), begins(group.size()), ends(group.size());
-      for (std::size_t i = 0; i < group.size(); ++i) {
-        launches[i] = group[i].launch;
-        begins[i] = group[i].begin;
-        ends[i] = group[i].end;
-      }
-      out.append(nb::make_tuple(static_cast<std::uint32_t>(key >> 32), static_cast<std::uint32_t>(key),
-                                to_array(std::move(launches)), to_array(std::move(begins)), to_array(std::move(ends))));
-    }
-    groups_ = {};
-    last_.fill({});
-    noted_ = 0;
     return out;
   }
 
@@ -183,19 +162,7 @@ class Calls {
     std::uint16_t function = 0;
     std::uint8_t how = kNone;
   };
-  // The work of a call in one queue. Consecutive work of a call, such as a graph, is one entry.
-  struct Entry {
-    std::uint64_t launch, begin, end;
-  };
-  using Group = std::vector<Entry>;  // of one owner and one queue
-
-  struct Last {
-    std::uint64_t key = 0;
-    std::size_t index = 0;
-    bool known = false;
-  };
-
-  void add_row(const Cursor& work, Levels& levels, const Column<std::uint32_t>& counters, bool wanted) {
+  void add_row(const Cursor& work, Levels& levels, const Column<std::uint32_t>& counters) {
     const std::uint32_t id = work.ids[work.row], queue = work.queues[work.row];
     const std::uint64_t start = work.start();
     if (queue >= counters.size) throw std::out_of_range("no counter for a queue");
@@ -211,23 +178,6 @@ class Calls {
     const std::uint32_t counter = counters[queue];
     if (queued && counter != Levels::kNone && *queued < static_cast<std::int64_t>(start))
       levels.stretch(counter, static_cast<std::uint64_t>(*queued), start, 1);
-    if (known && wanted) note(call.start, rest, queue, start, end);
-  }
-
-  void note(std::uint64_t launch, const Rest& rest, std::uint32_t queue, std::uint64_t begin, std::uint64_t end) {
-    if (rest.how != kOwn && rest.how != kAdopted) return;
-    Last& last = last_[queue % last_.size()];
-    const std::uint64_t key = std::uint64_t{rest.owner} << 32 | queue;
-    if (!last.known || last.key != key) last = {key, groups_.index(key), true};
-    Group& group = groups_.at(last.index);
-    if (!group.empty() && group.back().launch == launch) {
-      Entry& entry = group.back();
-      entry.begin = std::min(entry.begin, begin);
-      entry.end = std::max(entry.end, end);
-      return;
-    }
-    group.push_back({launch, begin, end});
-    ++noted_;
   }
 
   std::uint32_t mask_;
@@ -238,9 +188,6 @@ class Calls {
   };
   std::array<Share, kNone + 1> shares_{};  // the amount of work by its relation to ranges
   std::vector<LaunchQueue> queues_;
-  Map<Group> groups_;
-  std::array<Last, 16> last_;  // caches the groups of the newest work, by queue
-  std::size_t noted_ = 0;
 };
 
 }  // namespace
@@ -256,16 +203,12 @@ void bind_calls(nb::module_& m) {
       .def("find", &Calls::find, nb::arg("correlations"),
            "The calls with these ids: (known, starts, ends, threads, functions, owners, how). Unknown calls have no owner; their\n"
            "other values are 0.")
-      .def("launch", &Calls::launch, nb::arg("parts"), nb::arg("levels"), nb::arg("series"), nb::arg("wanted"),
+      .def("launch", &Calls::launch, nb::arg("parts"), nb::arg("levels"), nb::arg("series"),
            "Add work that starts after all earlier work. A part is (correlations, starts, ends, queues) in the order of starts.\n"
-           "Counter ``series[queue]`` of ``levels`` is higher by one while a launch is in the launch queue. With ``wanted``, the\n"
-           "work of each call in a range is kept for take().")
-      .def_prop_ro("noted", &Calls::noted, "The number of entries of take().")
+           "Counter ``series[queue]`` of ``levels`` is higher by one while a launch is in the launch queue.")
       .def("shares", &Calls::shares,
            "The work so far by its relation to ranges (OWN, ADOPTED, SEVERAL, NONE): the number of pieces, and the sum of their\n"
-           "times.")
-      .def("take", &Calls::take,
-           "The work of calls in ranges: a list of (owner, queue, launches, first starts, last ends), one entry per call.");
+           "times.");
 }
 
 }  // namespace cutrace
