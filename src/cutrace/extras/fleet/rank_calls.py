@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...trace.intervals import Intervals
 from .communicators import POINT_TO_POINT, UNKNOWN
 from .model import Part, Records
 
@@ -45,39 +46,12 @@ class CallKey(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Union:
-    """The union of intervals (ns): ascending intervals that do not overlap, and the total length before each."""
-
-    start: np.ndarray
-    end: np.ndarray
-    before: np.ndarray
-
-    @classmethod
-    def of(cls, start: np.ndarray, end: np.ndarray) -> Union:
-        order = np.argsort(start, kind="stable")
-        start = start[order]
-        latest = np.maximum.accumulate(end[order])
-        first = np.ones(len(start), bool)
-        first[1:] = start[1:] > latest[:-1]
-        start = start[first]
-        length = latest[np.roll(first, -1)] - start
-        return cls(start, start + length, np.cumsum(length) - length)
-
-    def until(self, times: np.ndarray) -> np.ndarray:
-        """The total time (ns) in the union before each time."""
-        at = np.searchsorted(self.start, times, "right") - 1
-        reached = np.minimum(times, self.end[at])
-        inside = self.before[at] + reached - self.start[at]
-        return np.where(at >= 0, inside, 0)
-
-
-@dataclass(frozen=True)
 class RankCalls:
     """The collective calls of a rank (records of :data:`_CALL`) by key, in the order of their starts, and the union of
     the times in which its communication kernels ran."""
 
     by_key: dict[CallKey, Records]
-    communication: Union
+    communication: Intervals
 
     @classmethod
     def read(cls, part: Part) -> RankCalls:
@@ -107,7 +81,7 @@ class RankCalls:
                 if not first.communicator:
                     key = CallKey("", first.collective)
                 by_key[key] = own
-        return cls(by_key, Union.of(calls.start_ns, calls.end_ns))
+        return cls(by_key, Intervals.union(calls.start_ns, calls.end_ns))
 
     def times(self, key: CallKey, base: int) -> np.ndarray:
         """Return three rows of times (ns) for the calls with a key. The first two rows are the starts and the ends
@@ -119,8 +93,7 @@ class RankCalls:
         times[1] = calls.end_ns - base
         before = calls.end_ns[:-1]
         start = calls.start_ns[1:]
-        until = self.communication.until
-        in_others = until(start) - until(before)
+        in_others = self.communication.within(before, start)
         times[2, 1:] = start - before - in_others
         return times
 
