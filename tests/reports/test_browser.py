@@ -14,6 +14,9 @@ from cutrace.analysis.tables import Column, Table
 from cutrace.analysis.windows import whole
 from cutrace.extras.fleet.model import HeatMap, Result
 from cutrace.extras.fleet.page import html as batch_html
+from cutrace.extras.hardware.roofline import DRAM, Ceiling, GpuLimits, Point, Roofline
+from cutrace.extras.hardware.why import Why
+from cutrace.extras.hardware.why_page import html as why_html
 from cutrace.reports.html import html
 from cutrace.reports.model import Case, SessionReport
 from cutrace.reports.timeline import pictured
@@ -49,6 +52,10 @@ def pages(tmp_path_factory) -> Path:
     columns = (Column("rank", "text"), Column("time", "ns"))
     ranks = Table("t", "Ranks", columns, [(f"rank {number}", number) for number in range(300)])
     (folder / "batch.html").write_text(batch_html(Result([ranks], [], [heat]), "2 files"))
+    ceilings = (Ceiling(DRAM, 4e12, False, ""), Ceiling("fp32", 6e13, False, ""), Ceiling("fp32", 5e13, True, ""))
+    points = tuple(Point(f"kernel {at}", "fp32", 1, 1_000, 10.0 ** (at + 6), 1e6) for at in range(3))
+    roof = Roofline(GpuLimits("H200"), ceilings, points, ())
+    (folder / "why.html").write_text(why_html(Why(rooflines=(roof,)), "a.bin"))
     return folder
 
 
@@ -260,3 +267,22 @@ def test_more_time_than_before_is_red_and_less_is_blue(opened):
     drawn(tab)
     red, _, blue, _ = pixel(tab, 300, 30)
     assert blue > red + 60
+
+
+def test_the_pointer_shows_the_points_and_ceilings_of_a_roofline(opened):
+    tab = opened("why.html")
+    place = "([x, y]) => { const [u] = plots; return [u.valToPos(x, 'x'), u.valToPos(y, 'y')]; }"
+    box = tab.locator(".u-over").bounding_box()
+
+    def told(x: float, y: float) -> str:
+        left, top = tab.evaluate(place, [x, y])
+        tab.mouse.move(box["x"] + left, box["y"] + top)
+        drawn(tab)
+        return tab.inner_text(".tip")
+
+    assert told(10, 1e13).startswith("kernel 1")
+    assert told(2, 8e12) == "DRAM 4 TB/s"
+    assert told(50, 6e13) == "fp32 60 TFLOP/s"
+    # A ceiling of operations starts at the slope.
+    told(1, 6e13)
+    assert tab.is_hidden(".tip")

@@ -14,6 +14,12 @@ const SECOND = 1e9, DAY = 86400 * SECOND;
 const median = (sorted) => sorted.length ? (sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2 : NaN;
 const ascending = (values) => Float64Array.from(values).sort();
 const quantile = (sorted, share) => sorted[Math.round(share * (sorted.length - 1))];
+const PREFIXES = ["", "k", "M", "G", "T", "P", "E"].map((name) => [name, 1]);
+/** A number with three digits and a prefix. */
+function prefixed(value) {
+  const [number, [prefix]] = scaled(value, 1000, PREFIXES);
+  return `${Number(number.toPrecision(3))} ${prefix}`.trim();
+}
 const signed = (value, unit) => (value > 0 ? "+" : "") + amount(value, unit);
 
 /** A number of bytes in the largest unit in which a step is not too small. */
@@ -596,7 +602,86 @@ function heat(host, { unit, labels, hosts, start, step, columns, levels, cells, 
   show();
 }
 
-const CHARTS = { histogram, bars, lines, lanes, heat };
+/**
+ * Rates of kernels and ceilings of a GPU (operations per second), by operations per byte, on logarithmic axes. A `slope`
+ * is a ceiling in bytes per second. `points` have the `details` of their tooltips.
+ */
+function roofline(host, { points, ceilings }) {
+  const slopes = ceilings.filter(({ slope }) => slope), flats = ceilings.filter(({ slope }) => !slope).sort((a, b) => b.rate - a.rate);
+  const steepest = Math.max(...slopes.map(({ rate }) => rate));
+  // From a power of ten below the smallest value to slightly above the largest one.
+  const extent = (values, label) => {
+    const known = values.length ? values : [1], min = 10 ** Math.floor(Math.log10(0.8 * Math.min(...known)));
+    const axis = { ...logAxis("", label), values: (u, ticks) => ticks.map(prefixed) };
+    return { min, max: Math.max(1.8 * Math.max(...known), 10 * min), log: true, axis };
+  };
+  const x = extent([...points.map((point) => point.x), ...flats.flatMap(({ rate }) => slopes.map((slope) => rate / slope.rate))], "operations per byte of DRAM");
+  const y = extent([...points, ...flats].map((one) => one.y || one.rate), "operations per second");
+  const roofs = [
+    ...slopes.map((one) => ({ ...one, from: x.min, to: flats.length ? flats[0].rate / one.rate : x.max, at: (value) => value * one.rate })),
+    ...flats.map((one) => ({ ...one, from: Math.max(one.rate / steepest, x.min), to: x.max, at: () => one.rate })),
+  ];
+  const draw = (u, context) => {
+    const ratio = uPlot.pxRatio, left = (value) => u.valToPos(value, "x", true), top = (value) => u.valToPos(value, "y", true);
+    const line = ({ from, to, at, measured }) => {
+      context.setLineDash(measured ? [6 * ratio, 4 * ratio] : []);
+      context.beginPath();
+      context.moveTo(left(from), top(at(from)));
+      context.lineTo(left(to), top(at(to)));
+      context.stroke();
+    };
+    const placed = [];
+    // Labels are placed from the right to the left, so that none covers another one.
+    const place = ({ label, from, rate, measured }) => {
+      const base = top(rate) + (measured ? 13 : -4) * ratio, near = placed.filter((other) => Math.abs(other.base - base) < 13 * ratio);
+      const begin = Math.min(u.bbox.left + u.bbox.width, ...near.map((other) => other.begin)) - 6 * ratio - context.measureText(label).width;
+      if (begin < left(from)) return;
+      context.fillText(label, begin, base);
+      placed.push({ base, begin });
+    };
+    const along = ({ label, rate, measured }) => {
+      const begin = Math.max(u.scales.x.min, u.scales.y.min / rate), end = 10 * begin;
+      context.save();
+      context.translate(left(begin), top(begin * rate));
+      context.rotate(Math.atan2(top(end * rate) - top(begin * rate), left(end) - left(begin)));
+      context.fillText(label, (measured ? 30 : 12) * ratio, (measured ? 16 : -7) * ratio);
+      context.restore();
+    };
+    context.font = AXIS_FONT.replace(/\d+/, (size) => size * ratio);
+    context.textAlign = "left";
+    context.textBaseline = "alphabetic";
+    context.lineWidth = 2 * ratio;
+    roofs.forEach((roof) => {
+      context.strokeStyle = context.fillStyle = color(roof.kind);
+      if (roof.from < roof.to) line(roof);
+      if (roof.slope) along(roof); else place(roof);
+    });
+    context.setLineDash([]);
+    context.lineWidth = ratio;
+    context.strokeStyle = color("card");
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    points.forEach((point) => {
+      context.beginPath();
+      context.arc(left(point.x), top(point.y), 9 * ratio, 0, 2 * Math.PI);
+      context.fillStyle = color(point.kind);
+      context.fill();
+      context.stroke();
+      context.fillStyle = color("card");
+      context.fillText(point.number, left(point.x), top(point.y));
+    });
+  };
+  const tip = (across, up, u) => {
+    const away = (value, other, axis) => Math.abs(u.valToPos(value, axis) - u.valToPos(other, axis));
+    const point = points.findLast((one) => Math.hypot(away(one.x, across, "x"), away(one.y, up, "y")) < 10);
+    if (point) return [point.details[0], point.details.slice(1)];
+    const roof = roofs.find(({ from, to, at }) => across >= from && across <= to && away(at(across), up, "y") < 4);
+    return roof ? [roof.label, []] : null;
+  };
+  addPlot(host, { x, y, draw, tip, height: host.clientWidth < 600 ? 420 : 520, both: true });
+}
+
+const CHARTS = { histogram, bars, lines, lanes, heat, roofline };
 const themed = [drawCharts];
 for (const figure of document.querySelectorAll("figure[data-chart]")) {
   const { kind, ...given } = JSON.parse(figure.querySelector("script").textContent);

@@ -1,1 +1,1 @@
-themeButton(() => {});
+themeButton(redrawCharts);

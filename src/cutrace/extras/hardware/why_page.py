@@ -39,12 +39,13 @@ def html(why: Why, source: str) -> str:
         parts.append(_answer(number, answer))
     for number, change in enumerate(why.changes):
         parts.append(_change(number, change))
-    parts += map(roofline_section, why.rooflines)
+    for number, roof in enumerate(why.rooflines):
+        parts.append(roofline_section(number, roof))
     return page(
         "why",
         "cutrace why",
         folder=_FOLDER,
-        shared=("tables",),
+        shared=("charts", "tables"),
         about=escaped(source) + notes,
         main="\n".join(parts),
     )

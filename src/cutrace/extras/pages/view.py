@@ -24,7 +24,7 @@ from ...analysis.statistics.kernels import CUDA_GPU_KERN_SUM
 from ...analysis.statistics.memory import MEMORY_LEVELS, MEMORY_SUM, MemoryLevels
 from ...analysis.statistics.nvtx import RANGE_SHARES
 from ...analysis.statistics.paths import PATHS
-from ...analysis.statistics.streams import IDLE_SUM, STREAMS, StreamUse
+from ...analysis.statistics.streams import IDLE_SUM, STREAMS
 from ...analysis.tables import Column
 from ...reports.html import data_script, escaped, figure, figures, page, section
 from ...reports.tables import cell
@@ -52,11 +52,12 @@ _COUNTED = {
     "api_calls": "API call",
     "nvtx_ranges": "NVTX range",
 }
-# The largest numbers of streams, rows of a table, and frames on the page.
+# The largest numbers of streams in the timeline, streams in the chart of idle time, rows of a table, and frames on the
+# page.
 _LANES = 40
+_BARS = 24
 _ROWS = 50
 _FRAMES = 20_000
-_HEIGHT = 24
 _KINDS = ("range", "kernel", "copy", "fill", "graph")
 _REASONS = {
     "busy": "busy",
@@ -242,21 +243,6 @@ def _memory_lane(view: View, levels: MemoryLevels) -> dict[str, Any]:
     }
 
 
-def _lane(label: str, value: str, picture: str, *, part: bool = False) -> str:
-    classes = "lane"
-    if part:
-        classes = "lane part"
-    name = escaped(label)
-    return (
-        f'<div class="{classes}"><span class=label title="{name}">{name}</span>'
-        f"{picture}<span class=value>{escaped(value)}</span></div>\n"
-    )
-
-
-def _svg(content: str) -> str:
-    return f'<svg viewBox="0 0 1000 {_HEIGHT}" preserveAspectRatio="none" aria-hidden="true">{content}</svg>'
-
-
 def _of_process(view: View, process: int) -> str:
     """The name of a lane's process, which ends the label of the lane if several processes used GPUs."""
     if _several(view):
@@ -299,36 +285,26 @@ def _idle(view: View) -> str:
     uses = sorted(view.collected[STREAMS], key=lambda use: use.busy, reverse=True)
     if not uses:
         return ""
-    lanes = [_idle_lane(view, use) for use in uses[:_LANES]]
-    legend = "".join(
-        f'<span><svg viewBox="0 0 1 1" aria-hidden="true"><rect class={name} width="1" height="1"/></svg>{words}</span>'
-        for name, words in _REASONS.items()
-    )
-    picture = (
-        f"<div class=legend>{legend}</div><div class=lanes>{''.join(lanes)}</div>\n"
-    )
+    labels = []
+    shares: dict[str, list[float]] = {words: [] for words in _REASONS.values()}
+    for use in uses[:_BARS]:
+        span = max(use.last - use.first, 1)
+        stream = view.stream(use.process, use.stream)
+        process = _of_process(view, use.process)
+        labels.append(f"stream {stream}{process}, {_share(use.busy / span)} busy")
+        for reason, words in _REASONS.items():
+            if reason == "busy":
+                ns = use.busy
+            else:
+                ns = getattr(use.idle, reason)
+            shares[words].append(ns / span)
+    series = [{"name": words, "values": values} for words, values in shares.items()]
+    chart = {"kind": "bars", "unit": "1", "labels": labels, "series": series}
+    picture = figure("idle", "Busy time and idle time of streams", chart)
     return _report(view, IDLE_SUM, picture)
 
 
 # The flame graph
-
-
-def _idle_lane(view: View, use: StreamUse) -> str:
-    span = max(use.last - use.first, 1)
-    bars = ""
-    left = 0.0
-    for reason in _REASONS:
-        if reason == "busy":
-            ns = use.busy
-        else:
-            ns = getattr(use.idle, reason)
-        wide = 1000 * ns / span
-        if ns:
-            bars += f'<rect class={reason} x="{left:.5g}" width="{wide:.5g}" height="{_HEIGHT}"/>'
-        left += wide
-    label = f"stream {view.stream(use.process, use.stream)}"
-    label += _of_process(view, use.process)
-    return _lane(label, _share(use.busy / span), _svg(bars))
 
 
 def flame_section(before: Frame | None, notes: Sequence[str | None]) -> str:
