@@ -105,12 +105,14 @@ class Body:
         """The code of the project below ``root``, with the lines of this test."""
         from cutrace.reports.added import Project
 
+        module = Project(Path(root).resolve(), os.path.realpath(self._item.path))
         code = getattr(inspect.unwrap(self._item.obj), "__code__", None)
-        if code is None:
-            return Project(Path(root).resolve(), os.path.realpath(self._item.path))
+        # Other plugins make functions, such as the scenarios of pytest-bdd.
+        if code is None or not module.owns(os.path.realpath(code.co_filename)):
+            return module
         lines = [line for *_, line in code.co_lines() if line]
         return Project(
-            Path(root).resolve(),
+            module.root,
             os.path.realpath(code.co_filename),
             code.co_firstlineno,
             max(lines),

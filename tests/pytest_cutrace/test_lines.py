@@ -312,6 +312,32 @@ def test_installed_packages_are_not_the_code_of_the_project(lines: Lines) -> Non
     assert added(done)[0][1][0][0] == f"{lines.line('mylib/ops.py', 'cast')} in fused_add"
 
 
+def test_a_test_that_an_installed_plugin_makes_has_its_line_in_the_module(lines: Lines) -> None:
+    """As scenarios of pytest-bdd, and coroutines that pytest-trio wraps."""
+    scenario = """
+        def scenario(step):
+            def wrapped():
+                step()
+            return wrapped
+    """
+    lines.suite.write("site-packages/scenarios.py", scenario, prelude=False)
+    lines.suite.write("conftest.py", """
+        sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "site-packages")]
+    """)  # fmt: skip
+    program = """
+        from mylib.ops import fused_add
+        from scenarios import scenario
+
+        def step():
+            fused_add()  # step
+
+        test_add = scenario(step)
+    """
+    done = lines.changed("kernel", program=program)
+    place = f"{lines.line('mylib/ops.py', 'cast')} in fused_add"
+    assert added(done) == [("+ cast", [(place, lines.line("test_it.py", "step"), 1)])]
+
+
 def test_only_the_first_failure_of_a_cause_runs_once_more(lines: Lines) -> None:
     program = """
         @pytest.mark.parametrize("number", range(4))

@@ -55,7 +55,7 @@ class Project:
         the innermost frame in code of the project, or else the innermost frame."""
         inner = frames[-1]
         for frame in frames[::-1]:
-            if self._owns(frame.file):
+            if self.owns(frame.file):
                 inner = frame
                 break
         place = self._line(inner)
@@ -77,7 +77,8 @@ class Project:
             outermost = outermost or self._line(frame)
         return outermost
 
-    def _owns(self, file: str) -> bool:
+    def owns(self, file: str) -> bool:
+        """Whether a file is code of the project."""
         if file == self.test_file:
             return True
         path = Path(file)
