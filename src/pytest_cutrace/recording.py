@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 from dataclasses import dataclass
+from os import getpid  # Tests patch os.getpid.
 from pathlib import Path
 
 from cutrace.collect import Options, completed, cuda, environment
@@ -72,7 +73,7 @@ class SessionRecording:
         self.refusal = refusal
         self._code = code
         self.notes: list[str] = []
-        self._pid = os.getpid()
+        self._pid = getpid()
         self._options = ""
         self._variables: dict[str, str] = {}
         self._restore: dict[str, str] = {}
@@ -85,7 +86,7 @@ class SessionRecording:
         self._waited: set[int] = set()
         try:
             _remove_left_behind(base)
-            prefix = f"{_RECORDING}{os.getpid()}."
+            prefix = f"{_RECORDING}{getpid()}."
             self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
         except OSError as error:
             raise unwritable(base / _RECORDING, error) from None
@@ -138,7 +139,7 @@ class SessionRecording:
     @property
     def here(self) -> bool:
         """Whether this is the process that was armed, not a fork of it."""
-        return os.getpid() == self._pid
+        return getpid() == self._pid
 
     def ready(self) -> str:
         """Before a test, restore the environment that an earlier test changed. Returns a sentence if that was

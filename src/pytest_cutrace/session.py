@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from os import getpid  # Tests patch os.getpid.
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class Session:
         self._deselected: dict[str, bool] = {}
         self._wrong: dict[pytest.Item, str] = {}
         self._reporter: Reporter | None = None
-        self._pid = os.getpid()
+        self._pid = getpid()
         try:
             if not self._collects_only:
                 _prepare(settings.directory)
@@ -112,7 +113,7 @@ class Session:
 
     def _control(self) -> None:
         """Tell child processes early that they are workers."""
-        os.environ[_CONTROLLER] = str(os.getpid())
+        os.environ[_CONTROLLER] = str(getpid())
 
     def _record(self) -> None:
         if not self._collects_only:
@@ -154,7 +155,7 @@ class Session:
 
     def close(self) -> None:
         """End the recording and restore the environment."""
-        if os.environ.get(_CONTROLLER) == str(os.getpid()):
+        if os.environ.get(_CONTROLLER) == str(getpid()):
             del os.environ[_CONTROLLER]
         if self.context.seeds is not None:
             self.context.seeds.close()
@@ -392,7 +393,7 @@ class Session:
 
     def _attach(self, case: Case, report: Any) -> None:
         """Attach the case to the last report of a test, for the terminal, JUnit files and HTML pages."""
-        if self._reporter is not None and os.getpid() == self._pid:
+        if self._reporter is not None and getpid() == self._pid:
             self._reporter.add(case)
         else:
             import pickle

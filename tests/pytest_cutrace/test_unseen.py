@@ -147,3 +147,13 @@ def test_a_recording_of_the_test_s_own(suite: Suite) -> None:
     assert done.status == 0
     assert done.case("test_it").reason == "the marker says off=True"
     assert done.case("test_after").values["kernel_launches"] == 1
+
+
+def test_a_test_that_patches_getpid_is_traced(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        def test_it(monkeypatch):
+            monkeypatch.setattr(os, "getpid", lambda: 1)
+            fakegpu.launch("k")
+    """)  # fmt: skip
+    done = suite.run("--cutrace", "--cutrace-update")
+    assert done.case("test_it").state is State.UPDATED

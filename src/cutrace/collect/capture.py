@@ -13,6 +13,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from importlib import import_module
+from os import getpid  # Tests patch os.getpid.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -155,7 +156,7 @@ class Capture(Recorder):
         self._to = to
         self.path = to.output
         self._windows = _WindowWriter.of(to, options)
-        self._pid = os.getpid()
+        self._pid = getpid()
         _call_at_end(self.stop, to)
 
     def stop(self) -> None:
@@ -165,7 +166,7 @@ class Capture(Recorder):
             to = self._to
             self._to = None
             # A forked child leaves the parent's recording alone.
-            if to is None or os.getpid() != self._pid:
+            if to is None or getpid() != self._pid:
                 return
             atexit.unregister(self.stop)
             for name in annotate.stop():
@@ -323,7 +324,7 @@ class Armed(Recorder):
         self._to: Destination | None = to
         self._windows = _WindowWriter.of(to, options)
         self._restore = restore
-        self._pid = os.getpid()
+        self._pid = getpid()
         _call_at_end(self.stop, to)
 
     def stop(self) -> Path | None:
@@ -335,7 +336,7 @@ class Armed(Recorder):
         with signals_held():
             to = self._to
             self._to = None
-            if to is None or os.getpid() != self._pid:
+            if to is None or getpid() != self._pid:
                 return None
             atexit.unregister(self.stop)
             _set_variables(self._restore)
