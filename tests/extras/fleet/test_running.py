@@ -202,7 +202,7 @@ def test_parts_that_another_batch_removed_are_explained(tmp_path):
     assert not second.path.exists()
 
 
-@pytest.mark.parametrize("about", ["[1]", '"quality"', '["quality"]', "{}", "no JSON"])
+@pytest.mark.parametrize("about", ["[1]", '"outcome"', '["outcome"]', "{}", "no JSON"])
 def test_files_that_say_nothing_of_their_origin_are_no_parts(tmp_path, about):
     out = tmp_path / "out"
     (capture,) = ranks(tmp_path, 1)

@@ -35,7 +35,7 @@ def answers_of(tmp_path: Path, *launches: Launch, kernel: str | None = None) -> 
 
 
 def text_of(answer: Answer, width: int | None = 80) -> str:
-    return click.unstyle("".join(why_text.block(answer, width)))
+    return click.unstyle("".join(why_text.text_block(why_text.block(answer), width)))
 
 
 def test_launches_of_one_configuration_are_one_kernel(tmp_path):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from .running import FileOutcome
+    from .parts import FileOutcome
 
 
 @dataclass(frozen=True)

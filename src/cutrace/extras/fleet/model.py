@@ -268,13 +268,11 @@ Picture = Histogram | Bars | HeatMap | Lines | Matrix
 @dataclass(frozen=True)
 class Result:
     """The result of a reducer. The first of the ``tables`` is the report. ``sentences`` describe outliers and other
-    findings, and ``missing`` the missing ranks and records. ``ahead`` is the time (ns) that the wall clock of each part
-    is ahead of the others."""
+    findings. ``ahead`` is the time (ns) that the wall clock of each part is ahead of the others."""
 
     tables: list[Table]
     sentences: list[str] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
     ahead: dict[PartIdentity, int] = field(default_factory=dict)
 
     @property

@@ -72,28 +72,43 @@ class Task:
         }
 
 
-@dataclass(frozen=True)
-class FileQuality:
-    """The quality of a file as parts store it. ``damage`` has sentences about unreadable data. ``notes`` has all
-    sentences of its :class:`Quality`. ``lost`` counts missing records by meaning. ``incomplete`` is True if records are
-    missing although the whole file could be read."""
+#: The states of files that were read, the best first.
+_STATES = ("done", "incomplete", "damaged")
 
-    damage: Sequence[str] = ()
+
+@dataclass(frozen=True)
+class FileOutcome:
+    """The outcome of a file. ``state`` is ``done``, ``skipped`` (its parts were there), ``incomplete`` (records are
+    missing), ``duplicate`` (another file has the same recording, so it is not counted), ``damaged`` (a part could
+    not be read), ``failed`` (each worker that read it died) or ``unread`` (the batch ended before). ``notes`` are
+    sentences, also for a complete file. ``retried`` is True if a worker died. ``lost`` counts missing records by
+    meaning."""
+
+    source: str
+    state: str
     notes: Sequence[str] = ()
+    retried: bool = False
+    bad: bool = False
     lost: Sequence[tuple[str, int]] = ()
-    incomplete: bool = False
 
     @classmethod
-    def of(cls, quality: Quality) -> FileQuality:
-        damage = replace(quality, unknown={}, losses=(), notes=())
+    def of(cls, source: str, quality: Quality) -> FileOutcome:
+        """The outcome of a file that was read."""
+        state = "done"
+        unreadable = replace(quality, unknown={}, losses=(), notes=())
+        if list(unreadable.sentences()):
+            state = "damaged"
+        elif quality.lacks_records:
+            state = "incomplete"
         lost = Counter[str]()
         for loss in quality.losses:
             lost[loss.meaning] += loss.count
         return cls(
-            damage=tuple(damage.sentences()),
-            notes=tuple(quality.sentences()),
+            source,
+            state,
+            tuple(quality.sentences()),
+            bad=state != "done",
             lost=tuple(lost.items()),
-            incomplete=quality.lacks_records,
         )
 
 
@@ -130,10 +145,10 @@ class MappedPart:
 
 @dataclass(frozen=True)
 class Mapped:
-    """The parts of a file for all reports, and its quality. A file with an error has no parts."""
+    """The outcome of a file, and its parts for all reports. A file with an error has no parts."""
 
+    outcome: FileOutcome
     parts: tuple[MappedPart, ...] = ()
-    quality: FileQuality = FileQuality()
 
 
 def map_file(task: Task) -> Mapped:
@@ -156,21 +171,20 @@ def map_file(task: Task) -> Mapped:
                     tables.append((report, about, processes, tables_of[report.map]))
             # Damage inside blocks is known only after they are read.
             quality = trace.quality
-            of_file = FileQuality.of(quality)
+            outcome = FileOutcome.of(task.source, quality)
             origin: About = {
                 "parts": len(ranks),
                 "recordings": _recordings(trace, path),
-                "quality": asdict(of_file),
+                "outcome": asdict(outcome),
             }
             parts = []
             for report, about, processes, table in tables:
                 of_rank = about | {"incomplete": quality.of(processes).lacks_records}
                 whole = task.identity(report) | origin | {"rank": of_rank}
                 parts.append(MappedPart.of(report.name, table, whole))
-            return Mapped(tuple(parts), of_file)
+            return Mapped(outcome, tuple(parts))
     except (CutraceError, OSError) as error:
-        sentence = (str(error),)
-        return Mapped(quality=FileQuality(sentence, sentence))
+        return Mapped(FileOutcome(task.source, "damaged", (str(error),), bad=True))
 
 
 def _presence(rank: RankTrace, task: Task) -> About:
@@ -351,13 +365,13 @@ class PartFolder:
         """The number of sources."""
         return len(self._sources)
 
-    def done(self, identity: About) -> FileQuality | None:
-        """Return the quality of a file that was mapped before. None if a part of it is missing."""
+    def done(self, identity: About) -> FileOutcome | None:
+        """Return the outcome of a file that was mapped before. None if a part of it is missing."""
         wanted = identity.items()
         of_source = self._sources.get(identity["source"], {})
         own = [about for about in of_source.values() if wanted <= about.items()]
         if own and len(own) == own[0]["parts"]:
-            return FileQuality(**own[0]["quality"])
+            return FileOutcome(**own[0]["outcome"])
         return None
 
     def add(self, source: str, parts: Iterable[MappedPart]) -> None:
@@ -390,8 +404,7 @@ class PartFolder:
         for source, of_source in self._sources.items():
             about = next(iter(of_source.values()))
             recordings[source] = about["recordings"]
-            quality = FileQuality(**about["quality"])
-            lacks[source] = (bool(quality.damage), quality.incomplete)
+            lacks[source] = _STATES.index(about["outcome"]["state"])
         read = [source for source in sources if source in recordings]
         holders: dict[str, str] = {}
         repeated = {}
@@ -476,6 +489,6 @@ def _read(path: Path) -> About:
             about = json.loads(metadata[_METADATA])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return {}
-    if isinstance(about, dict) and "quality" in about:
+    if isinstance(about, dict) and "outcome" in about:
         return about
     return {}

@@ -26,7 +26,7 @@ from .kernels import KERNELS
 from .memory import MEMORY
 from .model import BatchOptions, BatchReport, Part, PartIdentity, Result
 from .pace import PACE
-from .parts import FileQuality, Mapped, MappedPart, PartFolder, Task
+from .parts import FileOutcome, Mapped, MappedPart, PartFolder, Task
 from .remote import identity, stamp
 from .runs import OUTLIERS, REGRESSIONS
 
@@ -63,22 +63,6 @@ def batch_reports() -> dict[str, BatchReport]:
     for report in (*_REPORTS, *added):
         by_name.setdefault(report.name, report)
     return by_name
-
-
-@dataclass(frozen=True)
-class FileOutcome:
-    """The outcome of a file. ``state`` is ``done``, ``skipped`` (its parts were there), ``incomplete`` (records are
-    missing), ``duplicate`` (another file has the same recording, so it is not counted), ``damaged`` (a part could
-    not be read), ``failed`` (each worker that read it died) or ``unread`` (the batch ended before). ``notes`` are
-    sentences, also for a complete file. ``retried`` is True if a worker died. ``lost`` counts missing records by
-    meaning."""
-
-    source: str
-    state: str
-    notes: Sequence[str] = ()
-    retried: bool = False
-    bad: bool = False
-    lost: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(frozen=True)
@@ -176,11 +160,11 @@ class _Files:
         """Map the files that have no parts. The manifest is written even if this ends early."""
         left = []
         for task in self._tasks:
-            quality = self._mapped_before(task)
-            if quality is None:
+            outcome = self._mapped_before(task)
+            if outcome is None:
                 left.append(task)
             else:
-                self._outcomes[task.source] = _outcome(task, quality, "skipped")
+                self._outcomes[task.source] = replace(outcome, state="skipped")
         try:
             for task, mapped, tries in engine.mapped(left):
                 self._add(task, mapped, tries > 1)
@@ -191,21 +175,21 @@ class _Files:
                 self.write_manifest()
             raise
 
-    def _mapped_before(self, task: Task) -> FileQuality | None:
-        """The quality of a file that was already mapped for all of its reports, else None."""
-        quality = None
+    def _mapped_before(self, task: Task) -> FileOutcome | None:
+        """The outcome of a file that was already mapped for all of its reports, else None."""
+        outcome = None
         for report in task.reports:
-            quality = self._parts[report.name].done(task.identity(report))
-            if quality is None:
+            outcome = self._parts[report.name].done(task.identity(report))
+            if outcome is None:
                 break
-        return quality
+        return outcome
 
     def _add(self, task: Task, mapped: Mapped | None, retried: bool) -> None:
         """Replace the parts of a file; ``mapped`` is None if its workers died."""
         outcome = _bad(task.source, "failed", _DIED)
         parts: Sequence[MappedPart] = ()
         if mapped:
-            outcome = _outcome(task, mapped.quality)
+            outcome = mapped.outcome
             parts = mapped.parts
         self._outcomes[task.source] = replace(outcome, retried=retried)
         for report in task.reports:
@@ -260,7 +244,7 @@ class _Files:
             result = report.reduce(_on_time(parts, ahead), options)
             ahead |= result.ahead
             lacking = [*missing(files), *absences(_on_time(parts, ahead))]
-            results[report.name] = replace(result, missing=lacking)
+            results[report.name] = result
             about[report.name] = _about(files, lacking, parts)
             every = max(every, parts, key=len)
         names = [report.name for report in self._reports if report.name in results]
@@ -358,23 +342,6 @@ def _check_options(
             raise CutraceError(
                 f"{report.name} does not use `{option}=`: leave it out, or ask for {users}"
             )
-
-
-def _outcome(task: Task, quality: FileQuality, state: str = "done") -> FileOutcome:
-    """The outcome of a file that was read in this run or an earlier one."""
-    bad = quality.incomplete or bool(quality.damage)
-    if state == "done":
-        if quality.damage:
-            state = "damaged"
-        elif quality.incomplete:
-            state = "incomplete"
-    return FileOutcome(
-        task.source,
-        state,
-        quality.notes,
-        bad=bad,
-        lost=quality.lost,
-    )
 
 
 def _about(

@@ -11,8 +11,8 @@ from typing import Any
 from ...queries import QueryTables
 from ...trace.arrow import pyarrow
 from .model import Part
-from .parts import PartFolder
-from .running import FileOutcome, missing
+from .parts import FileOutcome, PartFolder
+from .running import missing
 
 
 def batch_tables(folder: Path) -> QueryTables | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...analysis.tables import Table
@@ -12,33 +12,20 @@ from ...reports.values import duration
 from . import rules
 from .facts import Facts
 from .roofline_page import roofline_section
-from .rules import Finding
 from .why import Answer, KernelChange, Why
-from .why_text import (
-    about,
-    configurations,
-    limiters,
-    missing,
-    notable,
-    said,
-    time_change,
-)
+from .why_text import Block, blocks
 
 _FOLDER = Path(__file__).parent
-#: The width of the bars, which scale with the page, and the height of a bar's line.
-_BAR = 300
-_LINE = 18
-_LABEL = 64
+#: A table with more rows is long.
+_LONG = 20
 
 
 def html(why: Why, source: str) -> str:
     """The page. ``source`` is the names of the captures."""
     notes = _paragraphs([f"{note}." for note in why.notes])
     parts = [_overview(why)]
-    for number, answer in enumerate(why.answers):
-        parts.append(_answer(number, answer))
-    for number, change in enumerate(why.changes):
-        parts.append(_change(number, change))
+    for number, block in enumerate(blocks(why)):
+        parts.append(_section(number, block))
     for number, roof in enumerate(why.rooflines):
         parts.append(roofline_section(number, roof))
     return page(
@@ -126,45 +113,37 @@ def _changed_row(change: KernelChange) -> tuple[str, ...]:
 # A kernel
 
 
-def _answer(number: int, answer: Answer) -> str:
-    facts = answer.facts
-    content = _paragraphs(about(facts))
+def _section(number: int, block: Block) -> str:
+    content = _paragraphs(block.about)
     findings = ""
-    for sentence, remedy in said(answer):
-        findings += f"<li><b>{escaped(sentence)}</b><p>{escaped(remedy)}</p></li>"
+    for line in block.lines:
+        sentence = f"<b>{escaped(line.sentence)}</b>"
+        findings += (
+            f'<li class="{line.style}">{sentence}<p>{escaped(line.remedy)}</p></li>'
+        )
     content += f"<ol class=findings>{findings}</ol>"
-    not_asked = missing(answer)
-    if not_asked:
-        content += f"<p class=note>{escaped(not_asked)}.</p>"
-    content += _bars(facts)
-    content += _tables(answer.tables)
-    return _section(number, facts.kernel, content)
-
-
-def _section(number: int, kernel: str, content: str) -> str:
-    return f"<section id=k{number}><h2 class=mono>{escaped(kernel)}</h2>\n{content}</section>"
+    if block.note:
+        content += f"<p class=note>{escaped(block.note)}.</p>"
+    if block.facts is not None:
+        content += _bars(block.facts)
+    parts = "".join(map(_table, block.tables))
+    content += f"<div class=parts>{parts}</div>"
+    return f"<section id=k{number}><h2 class=mono>{escaped(block.kernel)}</h2>\n{content}</section>"
 
 
 def _paragraphs(lines: Sequence[str]) -> str:
     return "".join(f"<p class=note>{escaped(line)}</p>" for line in lines)
 
 
-def _tables(figures: Sequence[Table]) -> str:
-    """Tables side by side where there is room."""
-    parts = "".join(map(_table, figures))
-    return f"<div class=parts>{parts}</div>"
-
-
 def _table(made: Table) -> str:
-    classes = {column.name: "text" for column in made.columns if column.is_text}
-    return f"<div>{_titled(made, classes)}</div>"
-
-
-def _titled(made: Table, classes: Mapping[str, str]) -> str:
-    """A table with its title. ``classes`` has the CSS classes of columns."""
+    """A table with its title. Readers sort and filter a long one."""
     head = [column.name for column in made.columns]
     rows = [list(map(cell, row, made.columns)) for row in made.rows]
-    return f"<h3>{escaped(made.title)}</h3>{table(head, rows, classes)}"
+    classes = {column.name: "text" for column in made.columns if column.is_text}
+    content = table(head, rows, classes)
+    if len(rows) > _LONG:
+        content = sortable(content)
+    return f"<div><h3>{escaped(made.title)}</h3>{content}</div>"
 
 
 def _peaks(facts: Facts) -> Mapping[str, float]:
@@ -178,57 +157,10 @@ def _peaks(facts: Facts) -> Mapping[str, float]:
 
 def _bars(facts: Facts) -> str:
     """A bar for each throughput, with lines at the thresholds of the limiter."""
-    peaks = _peaks(facts)
-    if not peaks:
-        return ""
-    height = _LINE * len(peaks)
-    bars = "".join(_bar_lines(peaks))
-    lines = ""
-    for threshold in (rules.LATENCY_BOUND, rules.NEAR_PEAK):
-        left = _LABEL + _BAR * threshold / 100
-        lines += f'<path class=threshold d="M{left:.1f} 0V{height}"/>'
-    width = _LABEL + _BAR + 44
-    return (
-        f'<svg class=peaks viewBox="0 0 {width} {height}" role="img" aria-label="Throughputs, in percent">'
-        f"{bars}{lines}</svg>"
-    )
-
-
-def _bar_lines(peaks: Mapping[str, float]) -> Iterator[str]:
-    for number, (name, percent) in enumerate(peaks.items()):
-        top = number * _LINE
-        width = _BAR * min(percent, 100) / 100
-        kind = "unit"
-        if name in ("compute", "memory"):
-            kind = "whole"
-        base = top + _LINE - 5
-        yield f'<text x="{_LABEL - 6}" y="{base}" text-anchor="end">{name}</text>'
-        yield f'<rect class={kind} x="{_LABEL}" y="{top + 3}" width="{width:.1f}" height="{_LINE - 6}"/>'
-        yield f'<text x="{_LABEL + width + 5:.1f}" y="{base}">{percent:.0f} %</text>'
-
-
-# A change
-
-
-def _change(number: int, change: KernelChange) -> str:
-    before, after = limiters(change)
-    lines = f"<dt>before<dd>{escaped(before)}<dt>after<dd><b>{escaped(after)}</b>"
-    lines += _findings("gone", change.gone)
-    lines += _findings("new", change.new)
-    content = f"<p><b>{escaped(time_change(change))}</b></p>"
-    content += _paragraphs(list(configurations(change)))
-    content += f"<dl class=change>{lines}</dl>"
-    figures = notable(change)
-    if figures.rows:
-        content += sortable(_titled(figures, {"metric": "text name"}))
-    return _section(number, change.before.facts.kernel, content)
-
-
-def _findings(word: str, findings: Sequence[Finding]) -> str:
-    lines = ""
-    for finding in findings:
-        remedy = ""
-        if word == "new":
-            remedy = f"<p>{escaped(finding.remedy)}</p>"
-        lines += f"<dt class={word}>{word}<dd>{escaped(finding.sentence)}{remedy}"
-    return lines
+    thresholds = f'<path d="M{rules.LATENCY_BOUND:g} 0V1M{rules.NEAR_PEAK:g} 0V1"/>'
+    bars = ""
+    for name, percent in _peaks(facts).items():
+        bar = f'<rect width="{min(percent, 100):.1f}" height="1"/>'
+        picture = f'<svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">{bar}{thresholds}</svg>'
+        bars += f"<dt>{name}</dt><dd>{picture}{percent:.0f} %</dd>"
+    return bars and f"<dl class=peaks>{bars}</dl>"

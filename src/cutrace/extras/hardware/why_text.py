@@ -1,10 +1,10 @@
-"""Answers of ``cutrace why`` as text for a terminal, as Markdown, and as JSON objects."""
+"""Answers of ``cutrace why`` as blocks for people, as text for a terminal, as Markdown, and as JSON objects."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -81,10 +81,39 @@ def missing(answer: Answer) -> str:
     return f"Not asked: {'; '.join(parts)}"
 
 
-def said(answer: Answer) -> Iterator[tuple[str, str]]:
-    """Yield the sentence and the remedy of each finding. Sentences on causes give their share of the time. A repeated
-    remedy is left out."""
+@dataclass(frozen=True)
+class Line:
+    """A sentence of a block, its ``remedy``, and its ``style`` in text."""
+
+    sentence: str
+    remedy: str = ""
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Block:
+    """What people see of a kernel, or of a change of it: ``lines`` with findings, lines ``about`` it, a ``note`` on
+    missing metrics, and ``tables`` of figures. ``facts`` are None for a change."""
+
+    kernel: str
+    about: Sequence[str]
+    lines: Sequence[Line]
+    tables: Sequence[Table]
+    note: str = ""
+    facts: Facts | None = None
+
+
+def blocks(why: Why) -> list[Block]:
+    """The blocks of all answers and changes."""
+    return [*map(block, why.answers), *map(change_block, why.changes)]
+
+
+def block(answer: Answer) -> Block:
+    """The block of a kernel. Sentences on causes give their share of the time. A repeated remedy is left out."""
+    facts = answer.facts
+    lines = []
     given = set()
+    style = "bold"
     for finding in answer.findings:
         sentence = finding.sentence
         if finding is not answer.limiting:
@@ -93,9 +122,39 @@ def said(answer: Answer) -> Iterator[tuple[str, str]]:
         if finding.remedy not in given:
             remedy = finding.remedy
         given.add(remedy)
-        yield sentence, remedy
-    if not answer.findings:
-        yield "nothing stands out in these metrics", ""
+        lines.append(Line(sentence, remedy, style))
+        style = ""
+    if not lines:
+        lines.append(Line("nothing stands out in these metrics", style=style))
+    return Block(
+        facts.kernel,
+        about(facts),
+        lines,
+        answer.tables,
+        missing(answer),
+        facts,
+    )
+
+
+def change_block(change: KernelChange) -> Block:
+    """The block of a kernel before and after a change."""
+    style = ""
+    if change.time is not None:
+        style = "good" if change.time < 0 else "bad"
+    lines = [
+        Line(time_change(change), style=style),
+        Line(f"before: {_limiter(change.before)}"),
+        Line(f"after: {_limiter(change.after)}", style="bold"),
+    ]
+    lines += [Line(f"gone: {one.sentence}", style="good") for one in change.gone]
+    lines += [Line(f"new: {one.sentence}", one.remedy, "bad") for one in change.new]
+    tables = [table for table in [notable(change)] if table.rows]
+    return Block(
+        change.before.facts.kernel,
+        list(configurations(change)),
+        lines,
+        tables,
+    )
 
 
 def render(why: Why, form: str, width: int | None) -> Iterator[str]:
@@ -103,11 +162,6 @@ def render(why: Why, form: str, width: int | None) -> Iterator[str]:
     if form == "markdown":
         return markdown(why)
     return text(why, width)
-
-
-def limiters(change: KernelChange) -> tuple[str, str]:
-    """The sentences on the limiter before and after the change."""
-    return _limiter(change.before), _limiter(change.after)
 
 
 def _limiter(answer: Answer) -> str:
@@ -162,73 +216,44 @@ _CHANGED_VALUES = "Values that changed by 1 % or more"
 
 def text(why: Why, width: int | None) -> Iterator[str]:
     """The blocks of kernels for a terminal of this width; None without a terminal."""
-    common = list(_common(why.answers))
+    every = blocks(why)
+    common = list(_common(every))
     for line in common:
         yield from wrapped(line, width or _WIDTH, "", "dim")
     if common:
         yield "\n"
-    blocks = [block(answer, width, common) for answer in why.answers]
-    blocks += [change_block(change, width) for change in why.changes]
-    for number, pieces in enumerate(blocks):
+    for number, one in enumerate(every):
         if number:
             yield "\n"
-        yield from pieces
+        yield from text_block(one, width, common)
 
 
-def _common(answers: Sequence[Answer]) -> Iterator[str]:
+def _common(every: Sequence[Block]) -> Iterator[str]:
     """Yield the lines that are equal for several kernels: GPU and caches, and the rules without their metrics."""
-    if len(answers) < 2:
+    if len(every) < 2:
         return
-    settings = {_setting(answer.facts) for answer in answers}
-    lacks = {missing(answer) for answer in answers}
+    settings = {one.about[-1] for one in every}
+    lacks = {one.note for one in every}
     for lines in (settings, lacks):
         if len(lines) == 1 and "" not in lines:
             yield from lines
 
 
-def change_block(change: KernelChange, width: int | None) -> Iterator[str]:
-    """The block of a kernel before and after a change."""
-    wide = width or _WIDTH
-    yield styled((short(change.before.facts.kernel, wide), "bold")) + "\n"
-    style = ""
-    if change.time is not None:
-        style = "bad"
-        if change.time < 0:
-            style = "good"
-    yield from wrapped(time_change(change), wide, "  ", style)
-    for line in configurations(change):
-        yield from wrapped(line, wide, "  ", "dim")
-    before, after = limiters(change)
-    yield from wrapped(f"before: {before}", wide, "  * ")
-    yield from wrapped(f"after: {after}", wide, "  * ", "bold")
-    for finding in change.gone:
-        yield from wrapped(f"gone: {finding.sentence}", wide, "  - ", "good")
-    for finding in change.new:
-        yield from wrapped(f"new: {finding.sentence}", wide, "  + ", "bad")
-        yield from wrapped(finding.remedy, wide, "    ", "dim")
-    yield "\n"
-    yield from _indented(notable(change), wide)
-
-
-def block(
-    answer: Answer, width: int | None, common: Sequence[str] = ()
+def text_block(
+    block: Block, width: int | None, common: Sequence[str] = ()
 ) -> Iterator[str]:
-    """The block of a kernel, as strings with styles. It lacks the lines that are ``common`` to all blocks."""
+    """A block as strings with styles. It lacks the lines that are ``common`` to all blocks."""
     wide = width or _WIDTH
-    facts = answer.facts
-    yield styled((short(facts.kernel, wide), "bold")) + "\n"
-    for line in about(facts):
+    yield styled((short(block.kernel, wide), "bold")) + "\n"
+    for line in block.about:
         if line not in common:
             yield from wrapped(line, wide, "  ", "dim")
-    style = "bold"
-    for sentence, remedy in said(answer):
-        yield from wrapped(sentence, wide, "  * ", style)
-        yield from wrapped(remedy, wide, "    ", "dim")
-        style = ""
-    not_asked = missing(answer)
-    if not_asked and not_asked not in common:
-        yield from wrapped(not_asked, wide, "  ", "warn")
-    for table in answer.tables:
+    for said in block.lines:
+        yield from wrapped(said.sentence, wide, "  * ", said.style)
+        yield from wrapped(said.remedy, wide, "    ", "dim")
+    if block.note not in common:
+        yield from wrapped(block.note, wide, "  ", "warn")
+    for table in block.tables:
         yield "\n"
         yield from _indented(table, wide)
 
@@ -252,43 +277,20 @@ def wrapped(text: str, width: int, first: str, style: str = "") -> Iterator[str]
 
 def markdown(why: Why) -> Iterator[str]:
     """The blocks of kernels in GitHub's Markdown. Tables are folded."""
-    for change in why.changes:
-        yield from _changed(change)
-    for answer in why.answers:
-        facts = answer.facts
-        yield f"## {md.code(facts.kernel, _NAME)}\n\n"
-        for sentence, remedy in said(answer):
-            line = f"* {md.text(sentence)}"
-            if remedy:
-                line += f"  \n  {md.text(remedy)}"
+    for block in blocks(why):
+        yield f"## {md.code(block.kernel, _NAME)}\n\n"
+        for said in block.lines:
+            line = f"* {md.text(said.sentence)}"
+            if said.remedy:
+                line += f"  \n  {md.text(said.remedy)}"
             yield line + "\n"
         yield "\n"
-        lines = about(facts)
-        not_asked = missing(answer)
-        if not_asked:
-            lines.append(not_asked)
-        for line in lines:
+        for line in filter(None, (*block.about, block.note)):
             yield f"{md.text(line)}  \n"
-        yield from _folded(answer.tables)
+        yield "\n<details><summary>Figures</summary>\n\n"
+        yield from tables(block.tables, "markdown")
+        yield "\n</details>\n\n"
     yield from notes(why.notes, "markdown")
-
-
-def _changed(change: KernelChange) -> Iterator[str]:
-    yield f"## {md.code(change.before.facts.kernel, _NAME)}\n\n"
-    yield f"**{md.text(time_change(change))}**\n\n"
-    before, after = limiters(change)
-    lines = [*configurations(change), f"before: {before}", f"after: {after}"]
-    lines += [f"gone: {finding.sentence}" for finding in change.gone]
-    lines += [f"new: {finding.sentence} {finding.remedy}" for finding in change.new]
-    for line in lines:
-        yield f"* {md.text(line)}\n"
-    yield from _folded([notable(change)])
-
-
-def _folded(figures: Sequence[Table]) -> Iterator[str]:
-    yield "\n<details><summary>Figures</summary>\n\n"
-    yield from tables(figures, "markdown")
-    yield "\n</details>\n\n"
 
 
 # JSON
