@@ -13,7 +13,7 @@ from . import rules
 from .facts import Facts
 from .roofline_page import roofline_section
 from .why import Answer, KernelChange, Why
-from .why_text import Block, blocks
+from .why_text import KernelBlock, blocks
 
 _FOLDER = Path(__file__).parent
 #: A table with more rows is long.
@@ -113,7 +113,7 @@ def _changed_row(change: KernelChange) -> tuple[str, ...]:
 # A kernel
 
 
-def _section(number: int, block: Block) -> str:
+def _section(number: int, block: KernelBlock) -> str:
     content = _paragraphs(block.about)
     findings = ""
     for line in block.lines:

@@ -82,7 +82,7 @@ def missing(answer: Answer) -> str:
 
 
 @dataclass(frozen=True)
-class Line:
+class BlockLine:
     """A sentence of a block, its ``remedy``, and its ``style`` in text."""
 
     sentence: str
@@ -91,24 +91,24 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Block:
+class KernelBlock:
     """What people see of a kernel, or of a change of it: ``lines`` with findings, lines ``about`` it, a ``note`` on
     missing metrics, and ``tables`` of figures. ``facts`` are None for a change."""
 
     kernel: str
     about: Sequence[str]
-    lines: Sequence[Line]
+    lines: Sequence[BlockLine]
     tables: Sequence[Table]
     note: str = ""
     facts: Facts | None = None
 
 
-def blocks(why: Why) -> list[Block]:
+def blocks(why: Why) -> list[KernelBlock]:
     """The blocks of all answers and changes."""
     return [*map(block, why.answers), *map(change_block, why.changes)]
 
 
-def block(answer: Answer) -> Block:
+def block(answer: Answer) -> KernelBlock:
     """The block of a kernel. Sentences on causes give their share of the time. A repeated remedy is left out."""
     facts = answer.facts
     lines = []
@@ -122,11 +122,11 @@ def block(answer: Answer) -> Block:
         if finding.remedy not in given:
             remedy = finding.remedy
         given.add(remedy)
-        lines.append(Line(sentence, remedy, style))
+        lines.append(BlockLine(sentence, remedy, style))
         style = ""
     if not lines:
-        lines.append(Line("nothing stands out in these metrics", style=style))
-    return Block(
+        lines.append(BlockLine("nothing stands out in these metrics", style=style))
+    return KernelBlock(
         facts.kernel,
         about(facts),
         lines,
@@ -136,20 +136,22 @@ def block(answer: Answer) -> Block:
     )
 
 
-def change_block(change: KernelChange) -> Block:
+def change_block(change: KernelChange) -> KernelBlock:
     """The block of a kernel before and after a change."""
     style = ""
     if change.time is not None:
         style = "good" if change.time < 0 else "bad"
     lines = [
-        Line(time_change(change), style=style),
-        Line(f"before: {_limiter(change.before)}"),
-        Line(f"after: {_limiter(change.after)}", style="bold"),
+        BlockLine(time_change(change), style=style),
+        BlockLine(f"before: {_limiter(change.before)}"),
+        BlockLine(f"after: {_limiter(change.after)}", style="bold"),
     ]
-    lines += [Line(f"gone: {one.sentence}", style="good") for one in change.gone]
-    lines += [Line(f"new: {one.sentence}", one.remedy, "bad") for one in change.new]
+    lines += [BlockLine(f"gone: {one.sentence}", style="good") for one in change.gone]
+    lines += [
+        BlockLine(f"new: {one.sentence}", one.remedy, "bad") for one in change.new
+    ]
     tables = [table for table in [notable(change)] if table.rows]
-    return Block(
+    return KernelBlock(
         change.before.facts.kernel,
         list(configurations(change)),
         lines,
@@ -228,7 +230,7 @@ def text(why: Why, width: int | None) -> Iterator[str]:
         yield from text_block(one, width, common)
 
 
-def _common(every: Sequence[Block]) -> Iterator[str]:
+def _common(every: Sequence[KernelBlock]) -> Iterator[str]:
     """Yield the lines that are equal for several kernels: GPU and caches, and the rules without their metrics."""
     if len(every) < 2:
         return
@@ -240,7 +242,7 @@ def _common(every: Sequence[Block]) -> Iterator[str]:
 
 
 def text_block(
-    block: Block, width: int | None, common: Sequence[str] = ()
+    block: KernelBlock, width: int | None, common: Sequence[str] = ()
 ) -> Iterator[str]:
     """A block as strings with styles. It lacks the lines that are ``common`` to all blocks."""
     wide = width or _WIDTH
