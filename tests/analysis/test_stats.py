@@ -422,6 +422,27 @@ def test_old_ranges_are_let_go_when_there_are_many(tmp_path, monkeypatch):
     assert (found["all"].operations, found["all"].time.total) == (60, 59_100)
 
 
+def test_old_ranges_are_let_go_without_gpu_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(projection, "KEPT", 4)
+    monkeypatch.setattr(sweep, "_BATCH_ROWS", 10)
+    taken = []
+    take = projection.Projection.take
+
+    def noted(self, until=None):
+        taken.append(take(self, until))
+        return taken[-1]
+
+    monkeypatch.setattr(projection.Projection, "take", noted)
+    with Capture(tmp_path / "a.bin") as c:
+        for i in range(60):
+            c.push_pop("step", 20_000_000 * i, 20_000_000 * i + 900)
+            c.flush()
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        (found,) = RANGES.of(trace)
+    assert found.time.count == 60
+    assert [before for before, _ in taken if before]
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 50), st.integers(0, 20)), max_size=30), st.integers(1, 5))
 def test_overlaps_count_each_moment_once(intervals, pieces):
     """Kinds of work as sets of moments, added in pieces."""

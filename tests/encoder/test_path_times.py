@@ -118,6 +118,20 @@ def test_ranges_deeper_than_the_limit_are_left_out():
     assert found(times)[1] == {(*range(256), PathTimes.WORK): 3}
 
 
+def test_ranges_that_were_added_ahead_of_work_are_kept():
+    times = PathTimes()
+    count = 300_000
+    start = np.arange(count, dtype=np.int64) * 2
+    labels = np.zeros(count, np.uint32)
+    for until in (0, 1_000):
+        times.add_ranges(labels, start, start + 1, labels)
+        start += 2 * count
+        times.add_work(*columns([(0, until, True, 0, 1)], WORK_TYPES))
+        times.forget(until)
+    times.finish()
+    assert found(times)[0] == {(0, PathTimes.WORK): 2}
+
+
 def test_paths_beyond_the_limit_count_for_the_range_around_them():
     times = PathTimes()
     count = (1 << 17) + 50

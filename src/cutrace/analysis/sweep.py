@@ -26,6 +26,7 @@ from ..trace.launches import (
 )
 from ..trace.ordered import NEVER, Columns, MergeByTime, Ordered
 from ..trace.ranges import RANGE_TABLES, Ranges, RangesBy
+from ..trace.rows import LATEST
 
 # Approximate rows of a batch.
 _BATCH_ROWS = 1 << 17
@@ -77,16 +78,18 @@ class Work:
 
 class SweepBatch:
     """The rows of a process that start in one interval, by table, and all GPU work together. Rows of the host are 10 ms
-    ahead of GPU work, so a call comes before its work in spite of clock errors. A batch is valid until the next
-    batch."""
+    ahead of GPU work, so a call comes before its work in spite of clock errors. All GPU work that starts before
+    ``until`` (ns) is in this batch or an earlier one. A batch is valid until the next batch."""
 
     def __init__(
         self,
         process: int,
+        until: int,
         tables: dict[str, Columns],
         work: Callable[[dict[str, Columns]], Work],
     ) -> None:
         self.process = process
+        self.until = until
         self.tables = tables
         self._make = work
 
@@ -149,7 +152,8 @@ class Sweep:
             tables = {**self._gpu.take(until), **self._host.take(ahead)}
             if self._joins and "api_calls" in tables:
                 self._add_calls(tables)
-            yield SweepBatch(self._process, tables, self._work)
+            last = min(until, int(LATEST))
+            yield SweepBatch(self._process, last, tables, self._work)
 
     def _add_calls(self, tables: dict[str, Columns]) -> None:
         for table in RANGE_TABLES:

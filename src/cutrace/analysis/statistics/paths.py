@@ -136,6 +136,7 @@ class _PathCollector(StatsCollector[PathUse]):
                 calls.owner,
                 calls.ranges.adopters(),
             )
+        self._times.forget(batch.until)
 
     def _slices(self, batch: SweepBatch) -> Iterator[ProjectedSlices]:
         """The ranges and slices of a batch, numbered by their labels."""

@@ -93,7 +93,7 @@ class SliceCollector(GroupedCollector[Use]):
         work = batch.work
         if len(work):
             self.launch(work)
-            self._retire(int(work.start[-1]))
+        self._retire(batch.until)
 
     def count(self, group: np.ndarray, rows: Columns) -> None:
         ended = rows["end"] != FOREVER

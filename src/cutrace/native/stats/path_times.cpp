@@ -41,7 +41,6 @@ class PathTimes {
     if (domains) need_rows(starts.size, *domains);
     if (levels) need_rows(starts.size, *levels);
     nb::gil_scoped_release release;
-    forget();
     std::vector<std::size_t> order(starts.size);
     std::iota(order.begin(), order.end(), 0);
     // If ranges have the same start, the longest range encloses the others. Of equal times, the level decides.
@@ -94,6 +93,17 @@ class PathTimes {
     }
   }
 
+  void forget(std::int64_t until) {
+    for (std::size_t i = 0; i < threads_.entries().size(); ++i) {
+      Thread& thread = threads_.at(i);
+      const auto later = std::upper_bound(thread.points.begin(), thread.points.end(), until,
+                                          [](std::int64_t t, const Point& point) { return t < point.time; });
+      if (later - thread.points.begin() <= 2 * kKept) continue;
+      thread.points.erase(thread.points.begin(), later - kKept);
+      thread.latest = 0;
+    }
+  }
+
   void finish(std::int64_t end) {
     for (std::size_t i = 0; i < threads_.entries().size(); ++i) advance(threads_.at(i), end);
     threads_ = {};
@@ -113,9 +123,8 @@ class PathTimes {
   static constexpr std::size_t kDeepest = 256;
   static constexpr unsigned kNodeBits = 17;
   static constexpr std::size_t kMostNodes = 1 << kNodeBits;
-  // The number of kept changes of a thread. Work that starts later than this many changes after its launch counts as launched
-  // outside of all ranges.
-  static constexpr std::size_t kKept = 1 << 17;
+  // The number of kept changes of a thread: the starts and ends of 131,072 ranges, and of the deepest nest.
+  static constexpr std::ptrdiff_t kKept = (1 << 18) + 2 * kDeepest;
 
   // Nested ranges of a thread: the label and domain of the innermost one, the number of the stack around it, and the path.
   struct Stack {
@@ -252,15 +261,6 @@ class PathTimes {
     return points[thread.latest].stack;
   }
 
-  void forget() {
-    for (std::size_t i = 0; i < threads_.entries().size(); ++i) {
-      Thread& thread = threads_.at(i);
-      if (thread.points.size() <= 2 * kKept) continue;
-      thread.points.erase(thread.points.begin(), thread.points.end() - static_cast<std::ptrdiff_t>(kKept));
-      thread.latest = 0;
-    }
-  }
-
   std::vector<Node> nodes_ = std::vector<Node>(1);  // the first one is the root
   Table numbers_;                                   // of all nodes except the root
   Map<Thread> threads_;
@@ -292,6 +292,9 @@ void bind_path_times(nb::module_& m) {
            "first, the same at each call. ``created`` has the index of such an entry for each row. The ranges of the creation are\n"
            "below the ranges of the launch. The innermost one with the name of a range around the launch is left out, with all\n"
            "ranges around it.")
+      .def("forget", &PathTimes::forget, nb::arg("until"),
+           "Forget old ranges. All work that starts before this time (ns) was added. Later work is not found in a range that ended\n"
+           "if more than 131,072 ranges of its thread end between its launch and this time.")
       .def("finish", &PathTimes::finish, nb::arg("end") = std::numeric_limits<std::int64_t>::max(),
            "End all ranges, at this time (ns) at the latest, before the ranges of another process follow.")
       .def("nodes", &PathTimes::nodes,
