@@ -119,7 +119,8 @@ def test_a_page_is_written_and_nothing_printed(before, tmp_path):
     assert f"{out}: " in done.stderr
     text = out.read_text()
     assert "Roofline of NVIDIA H200" in text
-    assert '<a href="#k0">gemm</a>' in text
+    assert '<td class="text name"><div>gemm</div></td>' in text
+    assert "<section id=k0><h2 class=mono>gemm</h2>" in text
     assert "latency-bound: compute at 20 %" in text
     assert "memory at 40 % of their peaks" in cutrace("why", before, "-o", out, "--format", "table").stdout
 

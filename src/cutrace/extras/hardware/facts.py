@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..._native import demangle
+from ..._native import Keys, demangle
 from ...analysis.names import UNKNOWN, normalize_kernel
 from ...analysis.occupancy import UNLIMITED, occupancy
 from ...runbin.layout import CACHES
@@ -176,26 +176,17 @@ def _times(
     trace: Trace, keys: _Keys, limits: Mapping[tuple[int, int], GpuLimits]
 ) -> dict[_Group, tuple[int, int]]:
     """The number of launches of each kernel on each model of GPU in the capture, and their total time (ns)."""
-    models = list(dict.fromkeys([GpuLimits(), *limits.values()]))
-    rows = len(trace.launches)
-    counts = np.zeros((len(models), rows), np.int64)
-    totals = np.zeros((len(models), rows), np.int64)
-    for kernels in trace.blocks("kernels"):
-        lengths = (kernels["end"] - kernels["start"]).astype(np.int64)
-        of_model = np.zeros(len(kernels), np.int64)
-        for (process, device), gpu in limits.items():
-            here = (kernels["process"] == process) & (kernels["device"] == device)
-            of_model[here] = models.index(gpu)
-        np.add.at(counts, (of_model, kernels["launch"]), 1)
-        np.add.at(totals, (of_model, kernels["launch"]), lengths)
     times: dict[_Group, tuple[int, int]] = {}
-    for model, launch in np.argwhere(counts).tolist():
-        group = keys.of(launch), models[model]
-        count, total = times.get(group, (0, 0))
-        times[group] = (
-            count + int(counts[model, launch]),
-            total + int(totals[model, launch]),
-        )
+    for kernels in trace.blocks("kernels"):
+        columns = [kernels[name] for name in ("process", "device", "launch")]
+        inverse, first = Keys(3).ids(columns)
+        counts = np.bincount(inverse)
+        totals = np.bincount(inverse, kernels["end"] - kernels["start"])
+        places = zip(*(column[first].tolist() for column in columns), strict=True)
+        for at, (process, device, launch) in enumerate(places):
+            group = keys.of(launch), limits.get((process, device), GpuLimits())
+            count, total = times.get(group, (0, 0))
+            times[group] = (count + int(counts[at]), total + int(totals[at]))
     return times
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
@@ -16,7 +17,7 @@ from . import rules
 from .facts import Facts, kernel_facts
 from .roofline import Roofline, every_roofline
 from .rules import Finding, KernelRule
-from .sources import line_metrics, sampled_lines
+from .sources import SAMPLES, line_metrics, sampled_lines
 
 #: The largest number of lines of source of a kernel.
 _LINES = 5
@@ -354,32 +355,24 @@ _LEAST_STALL = 0.03
 
 
 def _lines_by_function(trace: Trace) -> dict[str, list[tuple[Cell, ...]]]:
-    """For each function, the lines with the most instructions and the lines with the most samples."""
-    lines: dict[str, list[tuple[float, str, str]]] = {}
-    sampled: dict[str, list[tuple[float, str, str]]] = {}
+    """For each function, the lines with the most instructions and the lines with the most samples, with their share of
+    the function's sum."""
+    lines: defaultdict[tuple[str, str], list[tuple[float, str, str]]] = defaultdict(
+        list
+    )
     for use in line_metrics(trace, str):
-        row = (use.value, use.metric, use.place.text)
-        lines.setdefault(use.place.function, []).append(row)
+        place = use.place
+        row = (use.value, use.metric, place.text)
+        lines[place.function, use.metric].append(row)
     for line in sampled_lines(trace, str):
+        place = line.place
         what = "samples"
         if line.stall:
             what = f"samples, mostly {line.stall}"
-        row = (float(line.samples), what, line.place.text)
-        sampled.setdefault(line.place.function, []).append(row)
-    found: dict[str, list[tuple[Cell, ...]]] = {}
-    for function, rows in lines.items():
-        by_metric: dict[str, list[tuple[float, str, str]]] = {}
-        for row in rows:
-            by_metric.setdefault(row[1], []).append(row)
-        for of_metric in by_metric.values():
-            found.setdefault(function, []).extend(_hottest(of_metric))
-    for function, rows in sampled.items():
-        found.setdefault(function, []).extend(_hottest(rows))
-    return found
-
-
-def _hottest(rows: Sequence[tuple[float, str, str]]) -> Iterator[tuple[Cell, ...]]:
-    """Yield the first rows, with their share of the function's sum."""
-    whole = sum(row[0] for row in rows) or 1
-    for value, what, place in rows[:_LINES]:
-        yield value / whole, what, place
+        lines[place.function, SAMPLES].append((line.samples, what, place.text))
+    hottest: defaultdict[str, list[tuple[Cell, ...]]] = defaultdict(list)
+    for (function, _), rows in lines.items():
+        whole = sum(value for value, _, _ in rows) or 1
+        for value, what, text in rows[:_LINES]:
+            hottest[function].append((value / whole, what, text))
+    return hottest

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...analysis.tables import Table
-from ...reports.html import escaped, page, section, sortable, table
+from ...analysis.tables import Cell, Table, columns_of
+from ...reports.html import escaped, figures, page, section, sortable, table
 from ...reports.tables import cell
-from ...reports.values import duration
 from . import rules
 from .facts import Facts
 from .roofline_page import roofline_section
-from .why import Answer, KernelChange, Why
+from .why import Why
 from .why_text import KernelBlock, blocks
 
 _FOLDER = Path(__file__).parent
@@ -23,7 +22,8 @@ _LONG = 20
 def html(why: Why, source: str) -> str:
     """The page. ``source`` is the names of the captures."""
     notes = _paragraphs([f"{note}." for note in why.notes])
-    parts = [_overview(why)]
+    number_of_kernels = len(why.answers) + len(why.changes)
+    parts = [section("Kernels", figures(_overview(why), number_of_kernels, ""))]
     for number, block in enumerate(blocks(why)):
         parts.append(_section(number, block))
     for number, roof in enumerate(why.rooflines):
@@ -41,73 +41,45 @@ def html(why: Why, source: str) -> str:
 # The list of kernels
 
 
-def _overview(why: Why) -> str:
-    if why.changes:
-        head = (
-            "kernel",
-            "before",
-            "after",
-            "change",
-            "limiter before",
-            "limiter after",
+def _overview(why: Why) -> Table:
+    """The list of kernels. The script of the page links each to its section."""
+    columns = (
+        "kernel: text, limiter: text, a launch: ns, share: 1, launches, causes: text"
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for answer in why.answers:
+        facts = answer.facts
+        causes = [
+            finding.rule
+            for finding in answer.findings
+            if finding is not answer.limiting
+        ]
+        rows.append(
+            (
+                facts.kernel,
+                answer.limiter,
+                facts.time,
+                facts.share,
+                facts.launches,
+                ", ".join(causes),
+            )
         )
-        texts = {"kernel", "limiter before", "limiter after"}
-        rows = list(map(_changed_row, why.changes))
-    else:
-        head = ("kernel", "limiter", "a launch", "share", "launches", "causes")
-        texts = {"kernel", "limiter", "causes"}
-        rows = list(map(_row, why.answers))
-    body = ""
-    for number, row in enumerate(rows):
-        name, *others = map(escaped, row)
-        cells = f'<td class="text name"><div><a href="#k{number}">{name}</a></div></td>'
-        for column, word in zip(head[1:], others, strict=True):
-            kind = ""
-            if column in texts:
-                kind = f' class="text {column}"'
-            cells += f"<td{kind}>{word}</td>"
-        body += f"<tr>{cells}</tr>\n"
-    top = ""
-    for column in head:
-        kind = ""
-        if column == "kernel":
-            kind = ' class="text name"'
-        elif column in texts:
-            kind = " class=text"
-        top += f"<th scope=col{kind}>{column}</th>"
-    whole = f"<div class=scroll><table><thead><tr>{top}</tr></thead><tbody>\n{body}</tbody></table></div>"
-    return section("Kernels", sortable(whole))
-
-
-def _row(answer: Answer) -> tuple[str, ...]:
-    facts = answer.facts
-    limiting = answer.limiting
-    causes = [finding.rule for finding in answer.findings if finding is not limiting]
-    share = "-"
-    if facts.share is not None:
-        share = f"{facts.share:.1%}"
-    return (
-        facts.kernel,
-        answer.limiter,
-        duration(facts.time),
-        share,
-        f"{facts.launches:,}",
-        ", ".join(causes),
-    )
-
-
-def _changed_row(change: KernelChange) -> tuple[str, ...]:
-    share = "-"
-    if change.time is not None:
-        share = f"{change.time:+.1%}"
-    return (
-        change.before.facts.kernel,
-        duration(change.before.facts.time),
-        duration(change.after.facts.time),
-        share,
-        change.before.limiter,
-        change.after.limiter,
-    )
+    if why.changes:
+        columns = "kernel: text, before: ns, after: ns, change: 1, limiter before: text, limiter after: text"
+    for change in why.changes:
+        before = change.before
+        after = change.after
+        rows.append(
+            (
+                before.facts.kernel,
+                before.facts.time,
+                after.facts.time,
+                change.time,
+                before.limiter,
+                after.limiter,
+            )
+        )
+    return Table("kernels", "Kernels", columns_of(columns), rows)
 
 
 # A kernel
