@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from ...analysis.gpu import communicates
 from ...analysis.statistics.kernels import KERNELS as KERNELS_BY_NAME
 from ...analysis.tables import columns_of
+from ...errors import package
 from .model import (
     COLUMN_DOCS,
     BatchOptions,
@@ -25,9 +25,6 @@ from .model import (
 )
 from .stragglers import Measured, stragglers
 from .time_sums import TimeSums, binned, histogram
-
-#: The count, total, minimum and maximum (ns) of each kernel by name.
-_Uses = dict[str, tuple[int, int, int, int]]
 
 _TABLE = BatchTable(
     "kernels",
@@ -62,62 +59,55 @@ def times(rank: RankTrace, options: BatchOptions) -> Any:
     return sums.table(kernel=rank.context.kernels.names)
 
 
-def by_name(table: Any) -> _Uses:
-    """Return count, total, minimum and maximum (ns) of each kernel of a part."""
+def _by_name(table: Any) -> Any:
+    """The table of a part without its bins."""
     sums = TimeSums("kernel")
     sums.add_table(table)
-    names, *values = (column.to_pylist() for column in sums.table().columns)
-    return dict(zip(names, zip(*values, strict=True), strict=True))
+    return sums.table()
 
 
 def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     bins = TimeSums("kernel", "at_least_ns")
     of_parts = []
-    # The largest mean time of each kernel and its rank; the first rank if several are equally slow.
-    slowest: dict[str, tuple[float, str]] = {}
-    ranks = Counter[str]()
     for part in parts:
         table = part.table()
         bins.add_table(table)
-        uses = by_name(table)
-        of_parts.append(uses)
-        ranks.update(uses.keys())
-        for name, (count, spent, _, _) in uses.items():
-            mean = spent / count
-            if name not in slowest or mean > slowest[name][0]:
-                slowest[name] = mean, part.label
+        of_parts.append(_by_name(table))
     added = bins.table()
-    whole = by_name(added)
-    total = sum(spent for _, spent, _, _ in whole.values())
-    order = sorted(whole, key=lambda name: (-whole[name][1], name))
+    order = [("total_ns", "descending"), ("kernel", "ascending")]
+    whole = _by_name(added).sort_by(order)
+    times = _RankTimes(whole["kernel"], of_parts)
+    labels = [part.label for part in parts]
+    total = sum(whole["total_ns"].to_pylist())
+    ranks = (times.counts > 0).sum(axis=1).tolist()
     rows = []
-    for name in order:
-        count, spent, least, most = whole[name]
+    for at, use in enumerate(whole.to_pylist()):
+        # The first rank if several are equally slow.
+        slowest = int(np.nanargmax(times.means[at]))
         row = (
-            share_of(spent, total),
-            spent,
-            count,
-            spent / count,
-            least,
-            most,
-            ranks[name],
-            *slowest[name],
-            name,
+            share_of(use["total_ns"], total),
+            use["total_ns"],
+            use["count"],
+            use["total_ns"] / use["count"],
+            use["min_ns"],
+            use["max_ns"],
+            ranks[at],
+            float(times.means[at, slowest]),
+            labels[slowest],
+            use["kernel"],
         )
         rows.append(row)
     sentence = (
         "{who}: {its} kernels take {ratio:.2f} times as long as those of {others}"
     )
-    slow = list(map(Measured.of, parts, slowness(of_parts)))
+    slow = list(map(Measured.of, parts, times.slowness().tolist()))
     pictures: list[Picture] = []
     if len(parts) >= _FEWEST:
-        labels = [part.label for part in parts]
-        compared = [name for name in order if not communicates(name)][:_COMPARED]
-        pictures += by_rank(compared, labels, of_parts)
+        pictures += times.by_rank(labels)
     kernels = added["kernel"].to_numpy()
     starts = added["at_least_ns"].to_numpy()
     counts = added["count"].to_numpy()
-    for name in order[:_DRAWN]:
+    for name in times.names[:_DRAWN]:
         own = kernels == name
         pictures.append(histogram(name, starts[own], counts[own]))
     return Result(
@@ -127,58 +117,57 @@ def _reduce(parts: Sequence[Part], options: BatchOptions) -> Result:
     )
 
 
-def by_rank(
-    names: Sequence[str], labels: Sequence[str], of_parts: Sequence[_Uses]
-) -> Iterator[Matrix]:
-    """Yield a heat map of the mean times of kernels by rank, as differences from the median rank. Yields nothing
-    without kernels."""
-    if not names:
-        return
-    means = np.full((len(names), len(labels)), np.nan)
-    for column, uses in enumerate(of_parts):
-        for row, name in enumerate(names):
-            if name in uses:
-                count, total, *_ = uses[name]
-                means[row, column] = total / count
-    medians = np.nanmedian(means, axis=1, keepdims=True)
-    title = "Mean times of kernels by rank, compared with the median rank"
-    # A median of 0 makes the shares infinite or NaN.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        yield Matrix(
-            title,
-            "1",
-            list(names),
-            list(labels),
-            means / medians - 1,
-        )
+class _RankTimes:
+    """The ``counts`` and the ``means`` (ns) of kernels: a row for each of ``names``, a column for each part. A mean is
+    NaN if the part lacks the kernel."""
 
+    def __init__(self, names: Any, of_parts: Sequence[Any]) -> None:
+        compute = package("pyarrow.compute", "batch")
+        self.names: list[str] = names.to_pylist()
+        self.counts = np.zeros((len(self.names), len(of_parts)))
+        totals = np.zeros_like(self.counts)
+        for column, table in enumerate(of_parts):
+            row = compute.index_in(table["kernel"], names).to_numpy()
+            self.counts[row, column] = table["count"]
+            totals[row, column] = table["total_ns"]
+        with np.errstate(invalid="ignore"):
+            self.means = totals / self.counts
+        self._communicates = np.array(list(map(communicates, self.names)), bool)
 
-def slowness(of_parts: Sequence[_Uses]) -> list[float]:
-    """Return the slowness of each part: the time of its kernels, divided by the time that they would take with the
-    median duration over all parts. Communication kernels are left out, because fast ranks wait in them for slow ranks.
-    Kernels in less than half of the parts are also left out."""
-    means: dict[str, list[float]] = {}
-    for uses in of_parts:
-        for name, (count, total, *_) in uses.items():
-            means.setdefault(name, []).append(total / count)
-    medians = {}
-    for name, own in means.items():
-        if 2 * len(own) >= len(of_parts) and not communicates(name):
-            medians[name] = float(np.median(own))
-    slow = []
-    for uses in of_parts:
-        spent = 0
-        usual = 0.0
-        for name, (count, total, *_) in uses.items():
-            if name not in medians:
-                continue
-            spent += total
-            usual += count * medians[name]
-        if usual:
-            slow.append(spent / usual)
-        else:
-            slow.append(1.0)
-    return slow
+    def by_rank(self, labels: Sequence[str]) -> Iterator[Matrix]:
+        """Yield a heat map of the mean times of kernels by rank, as differences from the median rank. Yields nothing
+        without kernels."""
+        compared = np.flatnonzero(~self._communicates)[:_COMPARED]
+        if not len(compared):
+            return
+        means = self.means[compared]
+        medians = np.nanmedian(means, axis=1, keepdims=True)
+        title = "Mean times of kernels by rank, compared with the median rank"
+        names = [self.names[row] for row in compared.tolist()]
+        # A median of 0 makes the shares infinite or NaN.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            yield Matrix(
+                title,
+                "1",
+                names,
+                labels,
+                means / medians - 1,
+            )
+
+    def slowness(self) -> np.ndarray:
+        """The slowness of each part: the time of its kernels, divided by the time that they would take with the median
+        duration over all parts. Communication kernels are left out, because fast ranks wait in them for slow ranks.
+        Kernels in less than half of the parts are also left out."""
+        parts = self.counts.shape[1]
+        compared = 2 * (self.counts > 0).sum(axis=1) >= parts
+        compared &= ~self._communicates
+        counts = self.counts[compared]
+        means = self.means[compared]
+        spent = np.nansum(means * counts, axis=0)
+        usual = np.nanmedian(means, axis=1) @ counts
+        slow = np.ones(parts)
+        np.divide(spent, usual, out=slow, where=usual > 0)
+        return slow
 
 
 KERNELS = BatchReport(
