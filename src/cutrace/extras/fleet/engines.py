@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from asyncio import TimeoutError as AsyncTimeoutError
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -29,7 +29,6 @@ from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from pkgutil import resolve_name
-from queue import Empty, SimpleQueue
 from time import monotonic, sleep
 from types import FrameType, ModuleType
 from typing import Any
@@ -48,7 +47,7 @@ WAIT = 30.0
 _AHEAD = 2
 # The largest number of tasks that an executor has at a time, because their results stay in the memory of this process.
 _IN_FLIGHT = 4096
-# Seconds between two checks for lost workers, and for finished futures that have no callback.
+# Seconds between two checks for lost workers, and the longest pause between two checks for finished futures.
 _LOOK = 1.0
 
 # The errors, by module, with which executors report that a task's workers died.
@@ -214,10 +213,6 @@ class _Pool:
         self._place = place
         self._patience = patience
         self._workers = workers
-        # Futures with callbacks put themselves here when they are done.
-        self._done: SimpleQueue[Any] = SimpleQueue()
-        # Jobs of submitit have no callbacks and are polled.
-        self._asked: list[Any] = []
 
     def mapped(self, tasks: Sequence[Task]) -> Iterator[_Done]:
         waiting = list(reversed(tasks))
@@ -234,17 +229,15 @@ class _Pool:
                 if not waiting and not running:
                     waiting.append(suspects.pop())
                 while waiting and len(running) < _IN_FLIGHT:
-                    future = self._submit(map_on_worker, waiting[-1], own)
-                    running[future] = waiting.pop()
-                    self._watch(future)
-                future = self._next_done()
+                    task = waiting.pop()
+                    running[self._submit(map_on_worker, task, own)] = task
+                future = _first_done(running, _LOOK)
                 mapped = None
                 if future is not None:
                     try:
                         mapped = self._result(future)
                     except _LostResultError:
                         # Dask runs the task again, on the next worker.
-                        self._watch(future)
                         future = None
                 if future is not None:
                     task = running.pop(future)
@@ -271,23 +264,6 @@ class _Pool:
             if self._workers is None:
                 for future in running:
                     future.cancel()
-
-    def _watch(self, future: Any) -> None:
-        if hasattr(future, "add_done_callback"):
-            future.add_done_callback(self._done.put)
-        else:
-            self._asked.append(future)
-
-    def _next_done(self) -> Any:
-        """Return a finished future, or None if none finishes for a while."""
-        for future in self._asked:
-            if future.done():
-                self._asked.remove(future)
-                return future
-        try:
-            return self._done.get(timeout=_LOOK)
-        except Empty:
-            return None
 
     def _result(self, future: Any) -> Mapped | None:
         """The result of a finished future; None if each worker that read the file died. Raises
@@ -325,15 +301,11 @@ class _Pool:
     def _soon(self, end: float, function: Callable[..., Any], *arguments: str) -> Any:
         """Call a function on a worker and return its result. ``end`` is the deadline (monotonic time, s)."""
         future = self._submit(function, *arguments)
-        pause = _LOOK / 100
-        while not future.done():
-            if monotonic() > end:
-                raise CutraceError(
-                    f"no worker of {self._place} took work within {self._patience:g} s: start workers, or wait longer "
-                    "with `wait=`"
-                )
-            sleep(pause)
-            pause = min(2 * pause, _LOOK)
+        if _first_done([future], end - monotonic()) is None:
+            raise CutraceError(
+                f"no worker of {self._place} took work within {self._patience:g} s: start workers, or wait longer "
+                "with `wait=`"
+            )
         try:
             return future.result()
         except (BrokenExecutor, CancelledError, ImportError, OSError):
@@ -343,6 +315,21 @@ class _Pool:
             words = " ".join(str(error).split())
             sentence, _, _ = words.partition(". ")
             raise ImportError(sentence) from None
+
+
+def _first_done(futures: Iterable[Any], seconds: float) -> Any:
+    """The first future that is done within these seconds, else None. Futures are polled, because jobs of submitit have
+    no callbacks."""
+    end = monotonic() + seconds
+    pause = _LOOK / 100
+    while True:
+        for future in futures:
+            if future.done():
+                return future
+        if monotonic() > end:
+            return None
+        sleep(pause)
+        pause = min(2 * pause, _LOOK)
 
 
 def _result(future: Any, *timeout: float) -> Mapped | None:
