@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..._native import Keys
 from ...importers.base import value_of
 from ...importers.row_builder import Rows, arguments
 from ...importers.tables import ColumnBatch, rows
@@ -54,7 +53,7 @@ def without_version(name: str) -> str:
 def _has_text(reading: NsysReading, batch: ColumnBatch, column: str) -> np.ndarray:
     """Whether each id of a column has a nonempty string in the file."""
     texts = reading.texts
-    has_text = map_distinct(batch[column], lambda number: bool(texts[number]), bool)
+    has_text = map_distinct(lambda number: bool(texts[number]), bool, batch[column])
     has_text &= batch.known(column)
     return has_text
 
@@ -128,7 +127,7 @@ def _calls(reading: NsysReading, target: Target, made: Rows) -> None:
     made.check("nameId")
     # Class 0 is the runtime, class 1 the driver. The name of the function decides about other classes.
     classes = value_or(batch, "eventClass", -1)
-    by_name = np.where(map_distinct(batch["nameId"], of_runtime, bool), 2, 1)
+    by_name = np.where(map_distinct(of_runtime, bool, batch["nameId"]), 2, 1)
     runtime = classes == 0
     driver = classes == 1
     function["domain"] = np.select([runtime, driver], [2, 1], by_name)
@@ -269,29 +268,30 @@ def _metrics(table: str, category: str) -> Fill:
         writer = target.writer
         made.rows["category"] = writer.string(category)
         names = _metric_names(reading, table)
-        ordinals = {}
-        if category == "GPU metrics":
-            ordinals = device_ordinals(reading.tables)
-        inverse, first = Keys(2).ids([batch["typeId"], batch["metricId"]])
-        types = batch["typeId"][first].tolist()
-        metrics = batch["metricId"][first].tolist()
-        units = []
-        name_ids = []
-        devices = []
-        for type_id, metric in zip(types, metrics, strict=True):
+        ordinals = device_ordinals(reading.tables)
+
+        def name_of(type_id: int, metric: int) -> str:
             name = names.get((type_id, metric)) or names.get((None, metric))
-            name = name or f"metric {metric}"
-            name_ids.append(writer.string(name))
-            unit = re.search(r"\[([^\]]*)\]$", name)
-            units.append(writer.string(unit[1] if unit else ""))
+            return name or f"metric {metric}"
+
+        def name_id(type_id: int, metric: int) -> int:
+            return writer.string(name_of(type_id, metric))
+
+        def unit_id(type_id: int, metric: int) -> int:
+            unit = re.search(r"\[([^\]]*)\]$", name_of(type_id, metric))
+            return writer.string(unit[1] if unit else "")
+
+        def device(type_id: int) -> int:
             gpu = type_id & 0xFF
-            if category == "GPU metrics":
-                devices.append(ordinals.get(gpu, gpu))
-            else:
-                devices.append(0xFFFF)
-        made.rows["name"] = np.array(name_ids)[inverse]
-        made.rows["unit"] = np.array(units)[inverse]
-        made.rows["device"] = np.array(devices)[inverse]
+            return ordinals.get(gpu, gpu)
+
+        types = batch["typeId"]
+        metrics = batch["metricId"]
+        made.rows["name"] = map_distinct(name_id, np.int64, types, metrics)
+        made.rows["unit"] = map_distinct(unit_id, np.int64, types, metrics)
+        made.rows["device"] = 0xFFFF
+        if category == "GPU metrics":
+            made.rows["device"] = map_distinct(device, np.int64, types)
 
     return fill
 
@@ -326,18 +326,18 @@ def _network(reading: NsysReading, target: Target, made: Rows) -> None:
     names = {}
     for row in rows(reading.tables, "TARGET_INFO_NETWORK_METRICS", columns):
         names[row["metricsListId"], row["metricsIdx"]] = str(row["name"] or "")
-    lists = batch["metricsListId"].tolist()
-    metrics = batch["metricsIdx"].tolist()
-    made.rows["name"] = [
-        writer.string(names.get((of, metric)) or f"metric {metric}")
-        for of, metric in zip(lists, metrics, strict=True)
-    ]
-    interfaces = batch["globalId"].tolist()
-    ports = batch["portId"].tolist()
-    made.rows["series"] = [
-        writer.string(f"{interface & 0xFFFFFFFFFFFFFFFF:#x} port {port}")
-        for interface, port in zip(interfaces, ports, strict=True)
-    ]
+
+    def name_id(of: int, metric: int) -> int:
+        return writer.string(names.get((of, metric)) or f"metric {metric}")
+
+    def series_id(interface: int, port: int) -> int:
+        return writer.string(f"{interface & 0xFFFFFFFFFFFFFFFF:#x} port {port}")
+
+    lists = batch["metricsListId"]
+    metrics = batch["metricsIdx"]
+    made.rows["name"] = map_distinct(name_id, np.int64, lists, metrics)
+    ports = batch["portId"]
+    made.rows["series"] = map_distinct(series_id, np.int64, batch["globalId"], ports)
 
 
 def _diagnostics(reading: NsysReading, target: Target, made: Rows) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -166,7 +167,7 @@ def _describe(target: Target, made: Rows, named: _Named) -> None:
         interned = target.strings[value_or(batch, number, -1)]
         rows[name] = np.where(texts != 0, texts, interned)
     rows["domain"] = map_distinct(
-        batch["domainId"], lambda number: named.domain(target, number), np.int64
+        partial(named.domain, target), np.int64, batch["domainId"]
     )
     known = np.stack([batch.known(name) for name in columns])
     # Versions that write no NULL have 0 in the unused columns of a payload.

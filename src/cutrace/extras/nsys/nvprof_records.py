@@ -113,7 +113,7 @@ def _calls(domain: int, kind: str, names: dict[int, str]) -> Fill:
             known = reading.wide_threads.setdefault(pid & 0xFFFFFFFF, set())
             known.update(own.tolist())
         function = made.of("function").rows
-        function["name"] = map_distinct(batch["cbid"], name_id, np.int64)
+        function["name"] = map_distinct(name_id, np.int64, batch["cbid"])
         function["domain"] = domain
 
     return fill

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ..._native import Keys
 from ...errors import BadCapture
 from ...importers.base import DAMAGED_FILE, Import
 from ...importers.row_builder import Rows, Strings, Texts, text_ids
@@ -63,14 +64,16 @@ def peer_context(batch: ColumnBatch) -> np.ndarray:
 
 
 def map_distinct(
-    numbers: np.ndarray,
-    function: Callable[[int], object],
+    function: Callable[..., object],
     dtype: DTypeLike,
+    *columns: np.ndarray,
 ) -> np.ndarray:
-    """The values of ``function`` for ``numbers``. It is called once for each distinct number."""
-    distinct, inverse = np.unique(numbers, return_inverse=True)
-    values = np.array([function(number) for number in distinct.tolist()], dtype)
-    return values[inverse.reshape(-1)]
+    """The values of ``function`` for the numbers of each row in the columns. It is called once for each distinct
+    combination."""
+    inverse, first = Keys(len(columns)).ids(columns)
+    distinct = [column[first].tolist() for column in columns]
+    values = np.array(list(map(function, *distinct)), dtype)
+    return values[inverse]
 
 
 @dataclass
