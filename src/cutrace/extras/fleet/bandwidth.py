@@ -159,14 +159,11 @@ def merged(times: Sequence[SlowTime]) -> list[SlowTime]:
 
 def clock_times(start: int, end: int) -> str:
     """Two times on the wall clock (ns since 1970) as words of a sentence."""
-    digits = 0
+    precision = "seconds"
     if end - start < 10 * _SECOND:
-        digits = 3
+        precision = "milliseconds"
     words = []
     for time in (start, end):
-        seconds, rest = divmod(time, _SECOND)
-        text = f"{datetime.fromtimestamp(seconds, timezone.utc):%H:%M:%S}"
-        if digits:
-            text += f".{rest // 10**6:03}"
-        words.append(text)
+        moment = datetime.fromtimestamp(time / _SECOND, timezone.utc)
+        words.append(moment.time().isoformat(precision))
     return f"{words[0]} to {words[1]} UTC"
