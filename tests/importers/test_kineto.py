@@ -575,6 +575,12 @@ class TestRecords:
         of_devices = {(names[process], device) for process, device in trace.devices[["process", "device"]].tolist()}
         assert of_devices == {(10, 0), (10, 1), (12, 0), (12, 1)}
 
+    def test_work_without_calls_belongs_to_the_process_that_cutrace_wrote(self, load: Callable[..., Trace]) -> None:
+        assert [p.pid for p in load(KERNEL, cutrace={"process": 12}).processes] == [12]
+        other = load(KERNEL, CALL, cutrace={"process": 12})
+        assert [other.processes[int(process)].pid for process in other.kernels["process"]] == [12]
+        assert [p.pid for p in load(KERNEL, cutrace={"process": "a"}).processes] == [0]
+
     def test_what_is_not_known_is_generic(self, load: Callable[..., Trace]) -> None:
         trace = load(CALL, changed(CALL, cat="mtia_runtime", args={"odd": [1]}), changed(CALL, ph="Q"))
         assert json.loads(trace.strings[trace.host_slices["arguments"][0]])["odd"] == [1]

@@ -269,7 +269,10 @@ class Kineto(Generic):
     def begin(self, batch: list[Events]) -> None:
         """Find the host process before groups are taken."""
         if self._gpus is None:
-            self._gpus = _gpus(self._timeline.reader.others.get(OWN))
+            own = object_of(self._timeline.reader.others.get(OWN) or b"")
+            self._gpus = _gpus(own.get("gpus"))
+            if _fits(own.get("process"), "u4"):
+                self._host = own["process"]
         if self._host is None:
             # Edited files have operators of other processes, too.
             threads = [events.threads for events in batch if events.group in _CALLS]
@@ -789,9 +792,8 @@ def _given(events: Events, argument: str, others: np.ndarray) -> np.ndarray:
     return np.where(events.present(argument), events.integers(argument), others)
 
 
-def _gpus(own: bytes | None) -> dict[int, GpuOwner]:
+def _gpus(gpus: Any) -> dict[int, GpuOwner]:
     """The process ids that stand for GPUs, from cutrace's own top-level value."""
-    gpus = object_of(own or b"").get("gpus")
     out: dict[int, GpuOwner] = {}
     if not isinstance(gpus, list):
         return out

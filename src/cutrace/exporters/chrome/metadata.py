@@ -51,6 +51,8 @@ def keys_before(trace: Trace, pid_tid: PidTid) -> bytes:
     if began is not None and (of_gpus or "baseTimeNanoseconds" in values):
         values["baseTimeNanoseconds"] = began + offset_of(trace)
     values[OWN] = {}
+    if of_gpus and trace.processes:
+        values[OWN]["process"] = pid_tid.pid(0)
     if of_gpus and len(trace.processes) > 1:
         values[OWN]["gpus"] = _gpus(trace, pid_tid)
     lines = b""
