@@ -180,6 +180,7 @@ void install_handlers() {
   if (state.handlers.exchange(true)) return;
   pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   std::atexit(at_exit);
+  std::at_quick_exit(at_exit);
 }
 
 int start(const char* text) {
