@@ -549,49 +549,31 @@ def _layouts(declared: object) -> dict[str, np.dtype]:
     return layouts
 
 
-def _layout(table: TableLayout, declared: object) -> np.dtype | None:
+def _layout(table: TableLayout, declared: Any) -> np.dtype | None:
     """The layout that a file declares for a table; None when the declaration is missing or invalid."""
     if declared == _own_schema()[table.name]:
         # The usual case. Parsing the declaration would take longer than opening a small file.
         return table.dtype
-    if not isinstance(declared, dict):
+    formats = {}
+    offsets = {}
+    try:
+        for name, kind, offset, *_ in declared["fields"]:
+            if name not in table.offsets or kind not in TYPES:
+                continue  # The field is of a newer version.
+            if name in formats:
+                return None
+            formats[name] = TYPES[kind][1]
+            offsets[name] = offset
+            wanted = table.dtype[name].kind
+            if np.dtype(formats[name]).kind not in _READ_AS[wanted]:
+                return None
+        return np.dtype(
+            {
+                "names": list(formats),
+                "formats": list(formats.values()),
+                "offsets": list(offsets.values()),
+                "itemsize": declared["row_size"],
+            }
+        )
+    except (TypeError, ValueError, KeyError, OverflowError):
         return None
-    row_size = declared.get("row_size")
-    fields = declared.get("fields")
-    if not isinstance(fields, list):
-        return None
-    if type(row_size) is not int:
-        return None
-    if not 0 < row_size <= 0xFFFF:
-        return None
-    names = []
-    formats = []
-    offsets = []
-    for entry in fields:
-        if not isinstance(entry, list) or len(entry) < 3:
-            return None
-        name, kind, offset = entry[:3]
-        if not isinstance(name, str):
-            return None
-        if type(offset) is not int:
-            return None
-        known = TYPES.get(kind) if isinstance(kind, str) else None
-        if known is None or name not in table.offsets:
-            continue  # The field is of a newer version.
-        if name in names or not 0 <= offset <= row_size - known[0]:
-            return None
-        kind = np.dtype(known[1]).kind
-        wanted = table.dtype[name].kind
-        if kind not in _READ_AS[wanted]:
-            return None
-        names.append(name)
-        formats.append(known[1])
-        offsets.append(offset)
-    return np.dtype(
-        {
-            "names": names,
-            "formats": formats,
-            "offsets": offsets,
-            "itemsize": row_size,
-        }
-    )
