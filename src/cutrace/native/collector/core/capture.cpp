@@ -24,35 +24,20 @@ bool Capture::flush_strings(bool last) {
 
 bool Capture::flush_references(bool last) {
   bool good = flush_strings(last);
-  const auto write_out = [&](auto& table) {
+  each_referred([&](auto& table) {
     if (good && !table.rows.empty() && (good = write(table, last) == Written::yes)) table.clear();
-  };
-  auto& launches = std::get<TableBuffer<rows::Launches>>(tables_);
-  auto& nodes = std::get<TableBuffer<rows::GraphNodes>>(tables_);
-  auto& frames = std::get<TableBuffer<rows::Frames>>(tables_);
-  auto& stacks = std::get<TableBuffer<rows::Stacks>>(tables_);
-  write_out(launches);
-  write_out(std::get<TableBuffer<rows::Functions>>(tables_));
-  write_out(nodes);
-  write_out(frames);
-  write_out(stacks);
+  });
   return good;
 }
 
 // Gives up all unwritten references together when they take too much memory, because strings, launches and rows refer to each
 // other. The tables must hold no row that refers to them.
 void Capture::give_up_references() {
-  const std::size_t launches = std::get<TableBuffer<rows::Launches>>(tables_).rows.size();
-  const std::size_t nodes = std::get<TableBuffer<rows::GraphNodes>>(tables_).rows.size();
-  const std::size_t frames = std::get<TableBuffer<rows::Frames>>(tables_).rows.size();
-  const std::size_t stacks = std::get<TableBuffer<rows::Stacks>>(tables_).rows.size();
-  const std::size_t bytes = strings_.pending_bytes().size() + launches * sizeof(rows::Launches) + nodes * sizeof(rows::GraphNodes) +
-                            frames * sizeof(rows::Frames) + stacks * sizeof(rows::Stacks);
+  std::size_t bytes = strings_.pending_bytes().size();
+  each_referred([&](const auto& table) { bytes += table.rows.size() * sizeof table.rows[0]; });
   if (bytes < kPatience) return;
   lose(rows::Loss::table_limit, strings_.pending_heads().size() / 2, "strings");
-  lose(rows::Loss::table_limit, launches, "launches");
-  lose(rows::Loss::table_limit, nodes, "graph nodes");
-  lose(rows::Loss::table_limit, frames + stacks, "stacks");
+  each_referred([&]<typename Row>(const TableBuffer<Row>& table) { lose(rows::Loss::table_limit, table.rows.size(), Row::kName); });
   drop_references();
 }
 
@@ -63,11 +48,7 @@ void Capture::drop_references() {
   launches_.clear();
   quick_functions_ = {};
   ++files_;  // functions are written again
-  std::get<TableBuffer<rows::Launches>>(tables_).clear();
-  std::get<TableBuffer<rows::Functions>>(tables_).clear();
-  std::get<TableBuffer<rows::GraphNodes>>(tables_).clear();
-  std::get<TableBuffer<rows::Frames>>(tables_).clear();
-  std::get<TableBuffer<rows::Stacks>>(tables_).clear();
+  each_referred([](auto& table) { table.clear(); });
 }
 
 void Capture::add_graph_node(std::uint64_t id) {

@@ -248,6 +248,13 @@ class Capture {
   static constexpr bool kReferred =
       Row::kTable == rows::Launches::kTable || Row::kTable == rows::Functions::kTable ||
       Row::kTable == rows::GraphNodes::kTable || Row::kTable == rows::Frames::kTable || Row::kTable == rows::Stacks::kTable;
+  template <typename Visit>
+  void each_referred(Visit&& visit) {
+    const auto visit_referred = [&]<typename Row>(TableBuffer<Row>& table) {
+      if constexpr (kReferred<Row>) visit(table);
+    };
+    std::apply([&](auto&... table) { (visit_referred(table), ...); }, tables_);
+  }
   // Writes the strings and all rows that are kReferred.
   bool flush_references(bool last);
   bool flush_strings(bool last);
