@@ -147,24 +147,46 @@ inline std::size_t put_utf8(std::uint32_t code, char* out) {
   return size;
 }
 
-// A JSON string, with U+FFFD for each invalid byte.
-inline std::string json_quoted(std::string_view text) {
-  std::string out = "\"";
-  while (!text.empty()) {
-    const std::size_t size = utf8_length(text);
-    const char c = text[0];
-    if (size == 0) {
-      out += "\\ufffd";
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += c < 0x10 ? "\\u000" : "\\u001";
-      out += "0123456789abcdef"[c & 15];
-    } else {
-      if (c == '"' || c == '\\') out += '\\';
-      out += text.substr(0, size);
-    }
-    text.remove_prefix(size == 0 ? 1 : size);
+inline void append_utf8(std::uint32_t code, std::string& out) {
+  char bytes[4];
+  out.append(bytes, put_utf8(code, bytes));
+}
+
+// Appends a character of a JSON string.
+inline void append_escaped(std::uint32_t code, std::string& out) {
+  constexpr std::string_view kEscaped = "\"\\\b\f\n\r\t", kEscapes = "\"\\bfnrt";
+  const std::size_t at = code < 0x80 ? kEscaped.find(static_cast<char>(code)) : kEscaped.npos;
+  if (at != kEscaped.npos) {
+    out += '\\';
+    out += kEscapes[at];
+  } else if (code < 0x20) {
+    out += code < 0x10 ? "\\u000" : "\\u001";
+    out += "0123456789abcdef"[code & 15];
+  } else {
+    append_utf8(code, out);
   }
-  return out + '"';
+}
+
+// Appends a string (UTF-8) in JSON, quotes included.
+inline void append_quoted(std::string_view text, std::string& out) {
+  out += '"';
+  std::size_t from = 0;  // the part that is not yet copied
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    if (byte >= 0x20 && byte != '"' && byte != '\\') continue;
+    out.append(text, from, at - from);
+    append_escaped(byte, out);
+    from = at + 1;
+  }
+  out.append(text, from);
+  out += '"';
+}
+
+// A JSON string, with U+FFFD for each invalid part.
+inline std::string json_quoted(std::string_view text) {
+  std::string scratch, out;
+  append_quoted(valid_utf8(text, scratch), out);
+  return out;
 }
 
 }  // namespace cutrace

@@ -495,7 +495,7 @@ Read EventScanner::take_value(const char*& p, Wanted type, std::uint64_t& bits, 
 
 Read EventScanner::other(const char*& p, std::string_view name, std::string& out) {
   if (!out.empty()) out += ',';
-  json::append_quoted(name, out);
+  append_quoted(name, out);
   out += ':';
   return json::copy_value(p, end(), out);
 }
@@ -587,7 +587,7 @@ std::uint32_t EventScanner::arguments_of_event() {
   scratch_ += rest_;
   if (!extra_.empty()) {
     if (!rest_.empty()) scratch_ += ',';
-    json::append_quoted(wrap_, scratch_);
+    append_quoted(wrap_, scratch_);
     scratch_ += ":{";
     scratch_ += extra_;
     scratch_ += '}';

@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstring>
 
+#include "common/text.h"
+
 namespace cutrace::json {
 namespace {
 
@@ -30,39 +32,6 @@ const char* plain(const char* p) {
 }
 
 bool in(char c, char low, char high) { return c >= low && c <= high; }
-
-// The length of the UTF-8 sequence at p, 0 for an invalid one.
-std::size_t utf8(const char* p, const char* end) {
-  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(p[i]); };
-  const unsigned char first = at(0);
-  const std::size_t size = first >= 0xF0 && first < 0xF5 ? 4 : first >= 0xE0 ? 3 : first >= 0xC2 ? 2 : 0;
-  if (size == 0 || first >= 0xF5 || static_cast<std::size_t>(end - p) < size) return 0;
-  for (std::size_t i = 1; i < size; ++i)
-    if ((at(i) & 0xC0) != 0x80) return 0;
-  // Reject overlong forms, surrogates and code points beyond Unicode.
-  if (first == 0xE0 && at(1) < 0xA0) return 0;
-  if (first == 0xED && at(1) > 0x9F) return 0;
-  if (first == 0xF0 && at(1) < 0x90) return 0;
-  if (first == 0xF4 && at(1) > 0x8F) return 0;
-  return size;
-}
-
-void append_utf8(std::uint32_t code, std::string& out) {
-  const auto put = [&](std::uint32_t byte) { out += static_cast<char>(byte); };
-  if (code < 0x80) return put(code);
-  if (code < 0x800) {
-    put(0xC0 | code >> 6);
-  } else {
-    if (code < 0x10000) {
-      put(0xE0 | code >> 12);
-    } else {
-      put(0xF0 | code >> 18);
-      put(0x80 | (code >> 12 & 0x3F));
-    }
-    put(0x80 | (code >> 6 & 0x3F));
-  }
-  put(0x80 | (code & 0x3F));
-}
 
 int hex(char c) {
   return in(c, '0', '9') ? c - '0' : in(c, 'a', 'f') ? c - 'a' + 10 : in(c, 'A', 'F') ? c - 'A' + 10 : -1;
@@ -110,27 +79,6 @@ std::uint32_t escape(const char* p, std::size_t& size) {
   return 0xFFFD;
 }
 
-void append_escaped(std::uint32_t code, std::string& out) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  switch (code) {
-    case '"': out += "\\\""; return;
-    case '\\': out += "\\\\"; return;
-    case '\b': out += "\\b"; return;
-    case '\f': out += "\\f"; return;
-    case '\n': out += "\\n"; return;
-    case '\r': out += "\\r"; return;
-    case '\t': out += "\\t"; return;
-    default: break;
-  }
-  if (code < 0x20) {
-    out += "\\u00";
-    out += kDigits[code >> 4];
-    out += kDigits[code & 15];
-  } else {
-    append_utf8(code, out);
-  }
-}
-
 // Reads a string after its opening quote. `run` receives runs of bytes that can be copied unchanged, `one` receives other
 // characters.
 template <typename Run, typename One>
@@ -154,7 +102,7 @@ Read each(const char*& p, const char* end, Run&& run, One&& one) {
       one(code);
       at += 1 + size;
     } else if (static_cast<unsigned char>(c) >= 0x80) {
-      if (const std::size_t size = utf8(at, end)) {
+      if (const std::size_t size = utf8_length({at, end})) {
         run(at, at + size);
         at += size;
       } else {
@@ -384,20 +332,6 @@ Read read_string(const char*& p, const char* end, std::string& scratch, std::str
 Read copy_value(const char*& p, const char* end, std::string& out) { return pass<true>(p, end, &out); }
 
 Read skip_value(const char*& p, const char* end) { return pass<false>(p, end, nullptr); }
-
-void append_quoted(std::string_view text, std::string& out) {
-  out += '"';
-  std::size_t from = 0;  // the part that is not yet copied
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const auto byte = static_cast<unsigned char>(text[at]);
-    if (byte >= 0x20 && byte != '"' && byte != '\\') continue;
-    out.append(text, from, at - from);
-    append_escaped(byte, out);
-    from = at + 1;
-  }
-  out.append(text, from);
-  out += '"';
-}
 
 bool nanoseconds(std::string_view text, std::int64_t& value) {
   return usual(text, false, 3, value) || decimal(text, 3, false, value);

@@ -47,9 +47,6 @@ Read copy_value(const char*& p, const char* end, std::string& out);
 // Skips the value at p.
 Read skip_value(const char*& p, const char* end);
 
-// Appends a string in JSON, quotes included.
-void append_quoted(std::string_view text, std::string& out);
-
 // Converts decimal microseconds to nanoseconds exactly; further digits are rounded, halves away from zero. False for an
 // invalid number or one beyond 64 bits.
 bool nanoseconds(std::string_view word, std::int64_t& value);

@@ -46,9 +46,6 @@ constexpr std::string_view kNumbers[] = {"device", "context", "stream", "correla
 // torch.profiler writes this process id for its own overhead.
 constexpr std::uint64_t kOverheadProcess = 0x7FFFFFFF;
 
-// The bits of a PerfettoReader::Left.
-constexpr unsigned kLeftBits = 3;
-
 // Limit on events of GPU work that other events may wait for.
 constexpr std::size_t kMostStages = std::size_t{1} << 20;
 
@@ -532,7 +529,7 @@ void PerfettoReader::take_track_event(std::uint64_t sequence_id, Wide time, std:
   if (event.name == 0) event.name = text_of(sequence, kName, name_id);
   event.category = category_count == 1 ? one_category : text_id(all_categories);
   event.thread = {number_id(track.process), track.thread};
-  const Arguments arguments = has_annotations ? annotations(sequence, data) : nullptr;
+  const Arguments arguments = has_annotations ? annotations(sequence, data, debug_annotations) : nullptr;
   // Skip the correlation id, because the ids of the call's work have the same information.
   if (launches && !has_argument(arguments, "correlation")) leave(Left::kTrackEvent, gpu_correlation);
   if (event.category == 0 && has_argument(arguments, "cuda_sync_kind")) event.category = text_id("cuda_sync");
@@ -672,7 +669,7 @@ void PerfettoReader::take_counter(std::uint64_t sequence_id, Track& track, Wide 
   std::string json = "{\"args\":{\"value\":";
   append_double(value.value(), json);
   json += "},\"cutrace\":{\"unit\":";
-  json::append_quoted(events_.texts()[track.unit], json);
+  append_quoted(events_.texts()[track.unit], json);
   json += ",\"single\":true}";
   add('C', event, time, std::move(json));
 }
@@ -745,7 +742,7 @@ void PerfettoReader::add_name(std::string_view kind, std::uint32_t name, const T
   event.name = text_id(kind);
   event.thread = thread;
   std::string json = "{\"args\":{\"name\":";
-  json::append_quoted(events_.texts()[name], json);
+  append_quoted(events_.texts()[name], json);
   json += '}';
   add('M', event, std::nullopt, std::move(json));
 }
@@ -794,13 +791,13 @@ void PerfettoReader::take_gpu_event(Sequence& sequence, Wide time, std::string_v
     const std::string_view argument = kineto(key);
     std::int64_t number = 0;
     const bool is_number = std::ranges::find(kNumbers, argument) != std::end(kNumbers) && whole(value, number);
-    arguments->values[text_id(argument)] = json_value(is_number ? std::to_string(number) : quoted(value));
+    (*arguments)[text_id(argument)] = is_number ? std::to_string(number) : quoted(value);
     of_torch_ |= key == "stream id";
   }
   if (correlated) set_number(*arguments, "correlation", submission);
   const Interned* owner = sequence.interned.find(context_of);
   const std::uint64_t process = owner ? owner->process : 0;
-  gpu_processes_[process] = true;
+  if (std::ranges::find(gpu_processes_, process) == gpu_processes_.end()) gpu_processes_.push_back(process);
   if (!host_) host_ = process;
   EventFields event;
   event.name = kernel ? kernel->name : 0;
@@ -864,8 +861,7 @@ void PerfettoReader::describe_gpu_counters(GpuCounters& to, std::string_view des
 
 // The process of GPU work, or else of the first event, because counters of GPUs name no process.
 std::uint64_t PerfettoReader::gpu_process() const {
-  if (gpu_processes_.entries().empty()) return host_.value_or(0);
-  return gpu_processes_.entries().front().first;
+  return gpu_processes_.empty() ? host_.value_or(0) : gpu_processes_.front();
 }
 
 void PerfettoReader::take_gpu_counters(Sequence& sequence, Wide time, std::string_view data) {
@@ -926,7 +922,7 @@ void PerfettoReader::add_gpu_counter(std::uint64_t process, std::uint64_t gpu, G
   std::string json = "{\"args\":{\"value\":";
   append_double(value, json);
   json += "},\"cutrace\":{\"unit\":";
-  json::append_quoted(events_.texts()[counter.unit], json);
+  append_quoted(events_.texts()[counter.unit], json);
   json += ",\"device\":" + std::to_string(gpu) + ",\"single\":true}";
   add('C', event, time, std::move(json));
 }
@@ -936,12 +932,10 @@ void PerfettoReader::join_sizes(Members& arguments) {
   for (const auto& [name, sizes] : {std::pair{"grid", "launch.grid_size."}, std::pair{"block", "launch.workgroup_size."}}) {
     std::string text;
     for (const char axis : {'x', 'y', 'z'}) {
-      const std::uint32_t index = arguments.values.find_index(text_id(std::string(sizes) + axis));
-      if (index == Table::kNone) continue;
-      Value& value = arguments.values.at(index);
-      text += (text.empty() ? "[" : ",") + std::exchange(value.text, "");  // an argument without a string is left out
+      const std::string size = take(arguments, std::string(sizes) + axis);
+      if (!size.empty()) text += (text.empty() ? "[" : ",") + size;
     }
-    if (!text.empty()) arguments.values[text_id(name)] = json_value(text + ']');
+    if (!text.empty()) arguments[text_id(name)] = text + ']';
   }
 }
 
@@ -958,87 +952,76 @@ void PerfettoReader::add_launch(Sequence& sequence, Members& arguments, const Ke
     using namespace perfetto::GpuRenderStageEventDim3;
     for (const std::uint64_t axis : {x, y, z})
       text += (text.empty() ? "[" : ",") + std::to_string(std::max<std::uint64_t>(sizes.number(axis), 1));
-    arguments.values[text_id(name)] = json_value(text + ']');
+    arguments[text_id(name)] = text + ']';
   }
   // Kineto has one number for both kinds of shared memory.
   std::optional<Wide> shared;
   for (const std::string_view name : {"shared_mem_static", "shared_mem_dynamic"}) {
-    const std::uint32_t index = arguments.values.find_index(text_id(name));
-    if (index == Table::kNone) continue;
-    Value& value = arguments.values.at(index);
     std::int64_t size = 0;
-    if (whole(value.text, size) && size != 0)
-      shared = shared.value_or(0) + size;
-    value = json_value("");  // an argument without a string is left out
+    if (whole(take(arguments, name), size) && size != 0) shared = shared.value_or(0) + size;
   }
   std::int64_t sum = 0;
-  if (shared && as_64_bits(*shared, sum)) arguments.values[text_id("shared memory")] = json_value(std::to_string(sum));
+  if (shared && as_64_bits(*shared, sum)) arguments[text_id("shared memory")] = std::to_string(sum);
 }
 
 // Arguments
 
-PerfettoReader::Arguments PerfettoReader::annotations(Sequence& sequence, std::string_view event) {
-  Arguments out;
-  for (Fields field(event); field.next();) {
-    if (field.number != perfetto::TrackEvent::debug_annotations) continue;
-    if (!out) out = std::make_shared<Members>();
-    auto [name, value] = annotation(sequence, field.bytes, 0);
-    out->values[name] = std::move(value);
+// The annotations of an event or of an object, which are the fields with this number.
+PerfettoReader::Arguments PerfettoReader::annotations(Sequence& sequence, std::string_view data, std::uint64_t number,
+                                                      unsigned depth) {
+  const Arguments out = std::make_shared<Members>();
+  for (Fields field(data); field.next();) {
+    if (field.number != number) continue;
+    auto [name, value] = annotation(sequence, field.bytes, depth);
+    (*out)[name] = std::move(value);
   }
   return out;
 }
 
-std::pair<std::uint32_t, PerfettoReader::Value> PerfettoReader::annotation(Sequence& sequence, std::string_view data,
-                                                                           unsigned depth) {
+// The name of an annotation, and its value as JSON.
+std::pair<std::uint32_t, std::string> PerfettoReader::annotation(Sequence& sequence, std::string_view data, unsigned depth) {
   using namespace perfetto::DebugAnnotation;
   if (depth > kDeepestArgument) throw Damaged("nested too deeply");
   std::uint64_t iid = 0;
   std::string_view name_bytes;
-  Value out;
+  std::string out = "null", items;
+  bool is_object = false;
   for (Fields field(data); field.next();) {
     switch (field.number) {
       case name_iid: iid = field.value; break;
       case name: name_bytes = field.bytes; break;
-      case bool_value: out = json_value(field.value != 0 || !field.bytes.empty() ? "true" : "false"); break;
-      case uint_value: case pointer_value: out = json_value(std::to_string(field.value)); break;
-      case int_value: out = json_value(std::to_string(signed_of(field.value))); break;
-      case double_value: out = json_value(double_text(field.value)); break;
-      case string_value: case legacy_json_value: out = json_value(quoted(field.bytes)); break;
-      case string_value_iid: out = json_value(quoted(events_.texts()[text_of(sequence, kString, field.value)])); break;
-      case dict_entries: {
-        auto [key, value] = annotation(sequence, field.bytes, depth + 1);
-        if (!out.members) out = {"", std::make_shared<Members>(), nullptr};
-        out.members->values[key] = std::move(value);
-        break;
-      }
-      case array_values: {
-        Value value = annotation(sequence, field.bytes, depth + 1).second;
-        if (!out.items) out = {"", nullptr, std::make_shared<std::vector<Value>>()};
-        out.items->push_back(std::move(value));
-        break;
-      }
+      case bool_value: out = field.value != 0 || !field.bytes.empty() ? "true" : "false"; break;
+      case uint_value: case pointer_value: out = std::to_string(field.value); break;
+      case int_value: out = std::to_string(signed_of(field.value)); break;
+      case double_value: out = double_text(field.value); break;
+      case string_value: case legacy_json_value: out = quoted(field.bytes); break;
+      case string_value_iid: out = quoted(events_.texts()[text_of(sequence, kString, field.value)]); break;
+      case dict_entries: is_object = true; break;
+      case array_values: items += (items.empty() ? '[' : ',') + annotation(sequence, field.bytes, depth + 1).second; break;
       default: break;
     }
   }
+  if (is_object) out = object_of(*annotations(sequence, data, dict_entries, depth + 1));
+  else if (!items.empty()) out = items + ']';
   const std::uint32_t key = text_id(name_bytes);
   return {key != 0 ? key : text_of(sequence, kAnnotation, iid), std::move(out)};
 }
 
 // An argument of a kernel, with the name that Kineto gives it.
-std::pair<std::uint32_t, PerfettoReader::Value> PerfettoReader::compute_argument(Sequence& sequence, std::string_view data) {
+std::pair<std::uint32_t, std::string> PerfettoReader::compute_argument(Sequence& sequence, std::string_view data) {
   using namespace perfetto::GpuRenderStageEventExtraComputeArg;
   std::uint64_t iid = 0;
   std::string_view name_bytes;
-  Value out;
+  std::string out = "null";
   for (Fields field(data); field.next();) {
     switch (field.number) {
       case name_iid: iid = field.value; break;
       case name: name_bytes = field.bytes; break;
-      case int_value: out.text = std::to_string(signed_of(field.value)); break;
-      case uint_value: out.text = std::to_string(field.value); break;
-      case double_value: out.text = double_text(field.value); break;
-      case string_value: out.text = quoted(field.bytes); break;
-      case string_value_iid: out.text = quoted(events_.texts()[text_of(sequence, kString, field.value)]); break;
+      case int_value: out = std::to_string(signed_of(field.value)); break;
+      case uint_value: out = std::to_string(field.value); break;
+      case double_value: out = double_text(field.value); break;
+      case string_value: out = quoted(field.bytes); break;
+      case string_value_iid: out = quoted(events_.texts()[text_of(sequence, kString, field.value)]); break;
       default: break;
     }
   }
@@ -1052,75 +1035,66 @@ void PerfettoReader::add_compute_arguments(Sequence& sequence, Members& to, Fiel
   while (fields.next()) {
     if (fields.number != number) continue;
     auto [key, value] = compute_argument(sequence, fields.bytes);
-    to.values[key] = std::move(value);
+    to[key] = std::move(value);
   }
 }
 
 void PerfettoReader::merge(Members& to, const Members& from) {
-  for (const auto& [key, value] : from.values.entries()) to.values[key] = value;
+  for (const auto& [key, value] : from.entries()) to[key] = value;
 }
 
-void PerfettoReader::append(const Value& value, std::string& json) const {
-  if (value.members) return append(*value.members, json);
-  json += value.text;
-  if (!value.items) return;
-  json += '[';
-  for (std::size_t i = 0; i < value.items->size(); ++i) {
-    if (i > 0) json += ',';
-    append((*value.items)[i], json);
-  }
-  json += ']';
-}
-
-void PerfettoReader::append(const Members& members, std::string& json) const {
-  json += '{';
-  bool first = true;
-  for (const auto& [key, value] : members.values.entries()) {
-    if (value.text.empty() && !value.members && !value.items) continue;
-    if (!first) json += ',';
-    first = false;
-    json::append_quoted(events_.texts()[static_cast<std::uint32_t>(key)], json);
+std::string PerfettoReader::object_of(const Members& members) const {
+  std::string json = "{";
+  for (const auto& [key, value] : members.entries()) {
+    if (value.empty()) continue;
+    if (json.size() > 1) json += ',';
+    append_quoted(events_.texts()[static_cast<std::uint32_t>(key)], json);
     json += ':';
-    append(value, json);
+    json += value;
   }
-  json += '}';
+  return json + '}';
 }
 
 // The start of an event in JSON, with its arguments.
 std::string PerfettoReader::json_of(const Arguments& arguments) const {
   std::string json;
-  if (arguments && !arguments->values.entries().empty()) {
+  if (arguments && !arguments->entries().empty()) {
     add_key(json, "args");
-    append(*arguments, json);
+    json += object_of(*arguments);
   }
   return json;
 }
 
 bool PerfettoReader::has_argument(const Arguments& arguments, std::string_view name) {
-  return arguments && arguments->values.find_index(text_id(name)) != Table::kNone;
+  return arguments && arguments->find_index(text_id(name)) != Table::kNone;
 }
 
 // Gives cutrace's copies and fills the names of torch.profiler, which have the kinds of copy and memory.
 void PerfettoReader::name_kinds(EventFields& event, std::string_view category, Members& arguments) {
-  const auto take = [&](std::string_view name) {
-    const std::uint32_t index = arguments.values.find_index(text_id(name));
-    if (index == Table::kNone || arguments.values.at(index).text.size() < 2) return std::string("Unknown");
-    const std::string quoted = std::exchange(arguments.values.at(index), json_value("")).text;
+  const auto label_of = [&](std::string_view name) {
+    const std::string quoted = take(arguments, name);
+    if (quoted.size() < 2) return std::string("Unknown");
     std::string label = quoted.substr(1, quoted.size() - 2);
     for (std::size_t i = 0; i < label.size(); ++i)
       if ((i == 0 || label[i - 1] == ' ') && label[i] >= 'a' && label[i] <= 'z') label[i] -= 'a' - 'A';
     return label;
   };
   if (category == "gpu_memcpy") {
-    const std::string kind = take("kind"), source = take("source_memory"), destination = take("destination_memory");
+    const std::string kind = label_of("kind"), source = label_of("source_memory"), destination = label_of("destination_memory");
     event.name = text_id("Memcpy " + kind + " (" + source + " -> " + destination + ")");
   } else if (category == "gpu_memset") {
-    event.name = text_id("Memset (" + take("memory") + ")");
+    event.name = text_id("Memset (" + label_of("memory") + ")");
   }
 }
 
 void PerfettoReader::set_number(Members& arguments, std::string_view name, std::uint64_t value) {
-  arguments.values[text_id(name)] = json_value(std::to_string(value));
+  arguments[text_id(name)] = std::to_string(value);
+}
+
+// Removes an argument. Returns its JSON, "" for none.
+std::string PerfettoReader::take(Members& arguments, std::string_view name) {
+  const std::uint32_t index = arguments.find_index(text_id(name));
+  return index == Table::kNone ? std::string() : std::exchange(arguments.at(index), {});
 }
 
 std::uint32_t PerfettoReader::text_of(const Sequence& sequence, Kind kind, std::uint64_t iid) const {
@@ -1132,7 +1106,7 @@ std::uint32_t PerfettoReader::text_id(std::string_view bytes) { return events_.t
 
 std::string PerfettoReader::quoted(std::string_view bytes) {
   std::string out;
-  json::append_quoted(valid_utf8(bytes, scratch_), out);
+  append_quoted(valid_utf8(bytes, scratch_), out);
   return out;
 }
 
@@ -1159,29 +1133,6 @@ void PerfettoReader::hand_over() {
   for (const Event& event : made_) events_.add(event.fields, event.json);
   added_ += made_.size();
   made_.clear();
-}
-
-std::vector<std::uint64_t> PerfettoReader::gpu_processes() const {
-  std::vector<std::uint64_t> out;
-  for (const auto& [process, known] : gpu_processes_.entries()) out.push_back(process);
-  return out;
-}
-
-void PerfettoReader::lose(const char* what, const char* why) {
-  for (Loss& loss : losses_)
-    if (loss.what == what && loss.why == why) {
-      ++loss.count;
-      return;
-    }
-  losses_.push_back({what, why, 1});
-}
-
-void PerfettoReader::leave(Left what, std::uint64_t number) { ++left_[number << kLeftBits | static_cast<std::uint64_t>(what)]; }
-
-std::vector<PerfettoReader::LeftOut> PerfettoReader::left() const {
-  std::vector<LeftOut> out;
-  for (const auto& [key, count] : left_.entries()) out.push_back({static_cast<Left>(key & ((1 << kLeftBits) - 1)), key >> kLeftBits, count});
-  return out;
 }
 
 }  // namespace cutrace

@@ -40,20 +40,12 @@ class PerfettoReader {
     std::string bytes;
   };
 
-  // Data that cannot become events, counted by reason.
-  struct Loss {
-    const char *what, *why;
-    std::uint64_t count;
-  };
+  // Data that cannot become events: the number by kind and reason.
+  using Losses = std::map<std::pair<std::string_view, std::string_view>, std::uint64_t>;
 
   // Data that are left out: packets and fields by their numbers, events that cutrace computed, and ends without an open slice of
   // their name.
   enum class Left : std::uint8_t { kPacket, kTrackEvent, kGpuEvent, kComputed, kEnd, kFirstValue, kLegacyEvent };
-  struct LeftOut {
-    Left what;
-    std::uint64_t field, count;
-    bool operator==(const LeftOut&) const = default;
-  };
 
   explicit PerfettoReader(EventScanner& events);
 
@@ -68,9 +60,9 @@ class PerfettoReader {
   static bool begins(std::string_view head);
 
   // The losses since the last call.
-  std::vector<Loss> losses() { return std::exchange(losses_, {}); }
-  // The kinds of data that were left out, and how often, in the order of the trace.
-  std::vector<LeftOut> left() const;
+  Losses losses() { return std::exchange(losses_, {}); }
+  // The kinds of data that were left out, with the numbers of fields, and how often.
+  const std::map<std::pair<Left, std::uint64_t>, std::uint64_t>& left() const { return left_; }
   std::uint64_t added() const { return added_; }
   bool of_cutrace() const { return of_cutrace_; }
   // What cutrace wrote about the losses of the capture, as JSON: one for each trace in the file.
@@ -78,25 +70,14 @@ class PerfettoReader {
   bool of_torch() const { return of_torch_; }
   const std::vector<std::string>& devices() const { return devices_; }
   // The processes of GPU work, and the process of the first event.
-  std::vector<std::uint64_t> gpu_processes() const;
+  const std::vector<std::uint64_t>& gpu_processes() const { return gpu_processes_; }
   std::optional<std::uint64_t> host() const { return host_; }
   // The real time at time 0 of BOOTTIME.
   std::optional<std::int64_t> realtime() const;
 
  private:
-  struct Members;
-
-  // A value of an argument: JSON, an object or an array.
-  struct Value {
-    std::string text = "null";
-    std::shared_ptr<Members> members;
-    std::shared_ptr<std::vector<Value>> items;
-  };
-
-  // The members of an object, by the id of their key.
-  struct Members {
-    Map<Value> values;
-  };
+  // The members of an object as JSON, by the id of their key. A member without JSON is left out.
+  using Members = Map<std::string>;
 
   // Arguments of an event; none if null.
   using Arguments = std::shared_ptr<Members>;
@@ -251,20 +232,19 @@ class PerfettoReader {
   void join_sizes(Members& arguments);
   void add_launch(Sequence& sequence, Members& arguments, const Kernel* kernel, std::string_view launch);
 
-  Arguments annotations(Sequence& sequence, std::string_view event);
-  std::pair<std::uint32_t, Value> annotation(Sequence& sequence, std::string_view data, unsigned depth);
-  std::pair<std::uint32_t, Value> compute_argument(Sequence& sequence, std::string_view data);
+  Arguments annotations(Sequence& sequence, std::string_view data, std::uint64_t number, unsigned depth = 0);
+  std::pair<std::uint32_t, std::string> annotation(Sequence& sequence, std::string_view data, unsigned depth);
+  std::pair<std::uint32_t, std::string> compute_argument(Sequence& sequence, std::string_view data);
   void add_compute_arguments(Sequence& sequence, Members& to, protobuf::Fields fields, std::uint64_t number);
   // Whether slices of tracks come in groups, as torch.profiler writes them: the starts, then the ends in the order of the starts.
   // Traces of torch.profiler have times of the wall clock in place of BOOTTIME, and their tracks belong to no sequence.
   bool in_groups() const { return equal_clocks_ && tracks_of_no_sequence_; }
-  static Value json_value(std::string text) { return {std::move(text), nullptr, nullptr}; }
   bool has_argument(const Arguments& arguments, std::string_view name);
   void name_kinds(EventFields& event, std::string_view category, Members& arguments);
   void set_number(Members& arguments, std::string_view name, std::uint64_t value);
+  std::string take(Members& arguments, std::string_view name);
   static void merge(Members& to, const Members& from);
-  void append(const Value& value, std::string& json) const;
-  void append(const Members& members, std::string& json) const;
+  std::string object_of(const Members& members) const;
   std::string json_of(const Arguments& arguments) const;
 
   std::uint32_t text_of(const Sequence& sequence, Kind kind, std::uint64_t iid) const;
@@ -276,8 +256,8 @@ class PerfettoReader {
   void emit(std::uint8_t phase, const EventFields& fields, Wide time, const Arguments& arguments);
   void add(std::uint8_t phase, const EventFields& fields, std::optional<Wide> time, std::string json);
   void hand_over();
-  void lose(const char* what, const char* why);
-  void leave(Left what, std::uint64_t number = 0);
+  void lose(std::string_view what, std::string_view why) { ++losses_[{what, why}]; }
+  void leave(Left what, std::uint64_t number = 0) { ++left_[{what, number}]; }
 
   EventScanner& events_;
   const std::uint32_t derived_, missing_;  // the categories of events that cutrace computed
@@ -290,14 +270,14 @@ class PerfettoReader {
   bool has_realtime_ = false;
   Map<bool> flows_;                        // flows that have started
   std::vector<std::string> devices_;
-  Map<bool> gpu_processes_;
+  std::vector<std::uint64_t> gpu_processes_;
   GpuCounters inline_counters_;
   std::map<std::pair<std::uint64_t, std::uint32_t>, Wide> value_times_;  // the last of each counter, by GPU and name
   Map<Stage> stages_;  // by their event ids
   std::vector<Edge> edges_;
   std::optional<std::uint64_t> host_;
-  std::vector<Loss> losses_;
-  Map<std::uint64_t> left_;
+  Losses losses_;
+  std::map<std::pair<Left, std::uint64_t>, std::uint64_t> left_;
   std::uint64_t added_ = 0;
   bool equal_clocks_ = false, tracks_of_no_sequence_ = false;
   bool of_cutrace_ = false, of_torch_ = false;

@@ -55,15 +55,16 @@ void bind_perfetto(nb::module_& m) {
       .def("losses",
            [](PerfettoReader& self) {
              nb::list out;
-             for (const auto& loss : self.losses()) out.append(nb::make_tuple(loss.what, loss.why, loss.count));
+             for (const auto& [loss, count] : self.losses())
+               out.append(nb::make_tuple(nb::str(loss.first.data(), loss.first.size()), nb::str(loss.second.data(), loss.second.size()), count));
              return out;
            },
            "The losses since the last call: (kind, reason, count).")
       .def_prop_ro("left",
                    [](const PerfettoReader& self) {
                      nb::list out;
-                     for (const auto& [what, field, count] : self.left())
-                       out.append(nb::make_tuple(kLeft[static_cast<std::size_t>(what)], field, count));
+                     for (const auto& [what, count] : self.left())
+                       out.append(nb::make_tuple(kLeft[static_cast<std::size_t>(what.first)], what.second, count));
                      return out;
                    },
                    "The data that were left out: (packets, track events, GPU events, computed or ends, number of the field,\n"
