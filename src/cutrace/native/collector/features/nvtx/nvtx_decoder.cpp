@@ -161,7 +161,7 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
       row.thread = ring.thread;
       row.payload_type = static_cast<std::uint8_t>(attributes.payload_type);
       row.source = (header.flags & nvtx::kCutrace) ? 1 : 0;
-      row.arguments = capture_.string(nvtx::json_object(values.arguments));
+      row.arguments = capture_.string(values.arguments.json());
       return capture_.add(row);
     }
     case EventType::category: {
@@ -277,7 +277,7 @@ void NvtxDecoder::apply(OpenRange& range, nvtx::EventValues values) {
   }
   range.row.category = values.category.value_or(range.row.category);
   range.row.color = values.color.value_or(range.row.color);
-  nvtx::PayloadReader::append(range.arguments, values.arguments, " (end)");
+  range.arguments.append(values.arguments, " (end)");
   open_bytes_ += size_of(range);
 }
 
@@ -302,7 +302,7 @@ rows::NvtxRanges NvtxDecoder::row_of(const OpenRange& range, std::uint64_t end) 
   row.end = end;
   row.name = range.registered != 0 ? registered(range.registered) : capture_.string(range.own);
   row.domain = domain(range.domain);
-  row.arguments = capture_.string(nvtx::json_object(range.arguments));
+  row.arguments = capture_.string(range.arguments.json());
   return row;
 }
 
@@ -369,8 +369,11 @@ void NvtxDecoder::deferred(std::uint16_t domain_number, nvtx::EventValues values
   scope = values.scope.value_or(scope);
   const bool of_this_thread = scope == NVTX_SCOPE_CURRENT_SW_THREAD || scope == NVTX_SCOPE_CURRENT_SW_INNERMOST;
   const std::uint32_t owner = values.thread.value_or(of_this_thread ? thread : 0);
-  if (const std::string_view path = nvtx::scope_path(domain_number, scope); !path.empty())
-    nvtx::PayloadReader::append(values.arguments, "\"scope\":" + json_quoted(path), " (event)");
+  if (const std::string_view path = nvtx::scope_path(domain_number, scope); !path.empty()) {
+    nvtx::Arguments place;
+    place.add("scope", json_quoted(path));
+    values.arguments.append(place, " (event)");
+  }
   OpenRange range{{}, domain_number, nvtx::kNoDepth, 0, values.message.value_or(std::string()), std::move(values.arguments)};
   range.row.category = values.category.value_or(0);
   range.row.color = values.color.value_or(0);
@@ -388,7 +391,7 @@ void NvtxDecoder::deferred(std::uint16_t domain_number, nvtx::EventValues values
   row.category = range.row.category;
   row.color = range.row.color;
   row.thread = owner;
-  row.arguments = capture_.string(nvtx::json_object(range.arguments));
+  row.arguments = capture_.string(range.arguments.json());
   capture_.add(row);
 }
 
@@ -480,7 +483,7 @@ void NvtxDecoder::leave_open(Stacks& stacks) {
 
 std::size_t NvtxDecoder::size_of(const OpenRange& range) {
   constexpr std::size_t kContainer = 64;  // bytes of a node of the map, or spare space of the vector
-  return sizeof range + kContainer + range.own.capacity() + range.arguments.capacity();
+  return sizeof range + kContainer + range.own.capacity() + range.arguments.memory();
 }
 
 void NvtxDecoder::forget(OpenRange range) {

@@ -51,7 +51,7 @@ class NvtxDecoder {
     std::uint32_t level;
     std::uint32_t registered;  // number of the registered string, or
     std::string own;
-    std::string arguments{};  // members of a JSON object
+    nvtx::Arguments arguments{};
     bool doubtful = false;  // its end may have been dropped
     bool unwatched = false;  // the same, but noticed only after later events, such as events of nodes, were read
     std::vector<std::uint32_t> fired{};  // dump conditions that it has made true

@@ -87,6 +87,22 @@ double quadruple(const std::uint8_t* data) {
   return static_cast<double>(load<Quadruple>(data));
 }
 
+// A value of a floating-point type; nullopt for other types.
+std::optional<double> floating(std::uint64_t type, const std::uint8_t* data) {
+  switch (type) {
+    case NVTX_PAYLOAD_ENTRY_TYPE_FLOAT:
+    case NVTX_PAYLOAD_ENTRY_TYPE_FLOAT32:
+    case NVTX_PAYLOAD_ENTRY_TYPE_TF32: return load<float>(data);
+    case NVTX_PAYLOAD_ENTRY_TYPE_DOUBLE:
+    case NVTX_PAYLOAD_ENTRY_TYPE_FLOAT64: return load<double>(data);
+    case NVTX_PAYLOAD_ENTRY_TYPE_LONGDOUBLE: return static_cast<double>(load<long double>(data));
+    case NVTX_PAYLOAD_ENTRY_TYPE_FLOAT128: return quadruple(data);
+    case NVTX_PAYLOAD_ENTRY_TYPE_FLOAT16: return half(load<std::uint16_t>(data));
+    case NVTX_PAYLOAD_ENTRY_TYPE_BF16: return upper_half(load<std::uint16_t>(data));
+    default: return std::nullopt;
+  }
+}
+
 bool is_character(std::uint64_t type) {
   return type == NVTX_PAYLOAD_ENTRY_TYPE_CHAR || (type >= NVTX_PAYLOAD_ENTRY_TYPE_WCHAR && type <= NVTX_PAYLOAD_ENTRY_TYPE_CHAR32);
 }
@@ -126,16 +142,8 @@ std::string handle_string(const PayloadBytes& bytes, std::size_t at) {
 std::string json_value(std::uint64_t type, const std::uint8_t* data) {
   const std::size_t size = size_of_predefined(type);
   const PayloadBytes bytes{.data = data, .size = size};
+  if (const auto value = floating(type, data)) return size <= sizeof(float) ? real(static_cast<float>(*value)) : real(*value);
   switch (type) {
-    case NVTX_PAYLOAD_ENTRY_TYPE_FLOAT:
-    case NVTX_PAYLOAD_ENTRY_TYPE_FLOAT32:
-    case NVTX_PAYLOAD_ENTRY_TYPE_TF32: return real(load<float>(data));
-    case NVTX_PAYLOAD_ENTRY_TYPE_DOUBLE:
-    case NVTX_PAYLOAD_ENTRY_TYPE_FLOAT64: return real(load<double>(data));
-    case NVTX_PAYLOAD_ENTRY_TYPE_LONGDOUBLE: return real(static_cast<double>(load<long double>(data)));
-    case NVTX_PAYLOAD_ENTRY_TYPE_FLOAT128: return real(quadruple(data));
-    case NVTX_PAYLOAD_ENTRY_TYPE_FLOAT16: return real(half(load<std::uint16_t>(data)));
-    case NVTX_PAYLOAD_ENTRY_TYPE_BF16: return real(upper_half(load<std::uint16_t>(data)));
     case NVTX_PAYLOAD_ENTRY_TYPE_INT128: return signed_wide_digits(load<Wide>(data));
     case NVTX_PAYLOAD_ENTRY_TYPE_UINT128: return wide_digits(load<Wide>(data));
     case NVTX_PAYLOAD_ENTRY_TYPE_ADDRESS: return hex(load<std::uint64_t>(data));
@@ -153,16 +161,8 @@ std::string json_value(std::uint64_t type, const std::uint8_t* data) {
 }
 
 std::optional<double> number(std::uint64_t type, const std::uint8_t* data) {
+  if (const auto value = floating(type, data)) return value;
   switch (type) {
-    case NVTX_PAYLOAD_ENTRY_TYPE_FLOAT:
-    case NVTX_PAYLOAD_ENTRY_TYPE_FLOAT32:
-    case NVTX_PAYLOAD_ENTRY_TYPE_TF32: return load<float>(data);
-    case NVTX_PAYLOAD_ENTRY_TYPE_DOUBLE:
-    case NVTX_PAYLOAD_ENTRY_TYPE_FLOAT64: return load<double>(data);
-    case NVTX_PAYLOAD_ENTRY_TYPE_LONGDOUBLE: return static_cast<double>(load<long double>(data));
-    case NVTX_PAYLOAD_ENTRY_TYPE_FLOAT128: return quadruple(data);
-    case NVTX_PAYLOAD_ENTRY_TYPE_FLOAT16: return half(load<std::uint16_t>(data));
-    case NVTX_PAYLOAD_ENTRY_TYPE_BF16: return upper_half(load<std::uint16_t>(data));
     case NVTX_PAYLOAD_ENTRY_TYPE_UINT128: return static_cast<double>(load<Wide>(data));
     case NVTX_PAYLOAD_ENTRY_TYPE_INT128: {
       const Wide bits = load<Wide>(data);
@@ -181,23 +181,41 @@ std::optional<double> number(std::uint64_t type, const std::uint8_t* data) {
   return is_signed(type) ? static_cast<double>(sign_extended(bits, size)) : static_cast<double>(bits);
 }
 
-bool PayloadReader::Object::add(std::string name, const std::string& value) {
-  if (members.size() + name.size() + value.size() > kLongestArguments) return false;
+bool Arguments::has(std::string_view name) const {
+  return std::ranges::find(members_, name, &std::pair<std::string, std::string>::first) != members_.end();
+}
+
+void Arguments::put(std::string name, std::string value) {
+  constexpr std::size_t kPunctuation = 4;
+  bytes_ += name.size() + value.size() + kPunctuation;
+  members_.emplace_back(std::move(name), std::move(value));
+}
+
+bool Arguments::add(std::string name, std::string value) {
+  if (bytes_ + name.size() + value.size() > kLongestArguments) return false;
   const std::string given = name;
-  for (int number = 2; std::ranges::find(names, name) != names.end(); ++number) name = given + ' ' + std::to_string(number);
-  members += (members.empty() ? "" : ",") + json_quoted(name) + ':' + value;
-  names.push_back(std::move(name));
+  for (int number = 2; has(name); ++number) name = given + ' ' + std::to_string(number);
+  put(std::move(name), std::move(value));
   return true;
 }
 
-void PayloadReader::add(Object& object, std::string name, const std::string& value) {
-  if (!object.add(std::move(name), value)) lose(1, "fields of NVTX payloads that exceed the longest string");
+void Arguments::append(const Arguments& more, std::string_view suffix) {
+  for (const auto& [name, value] : more.members_) put(has(name) ? name + std::string(suffix) : name, value);
+}
+
+std::string Arguments::json() const {
+  std::string json;
+  for (const auto& [name, value] : members_) json += (json.empty() ? '{' : ',') + json_quoted(name) + ':' + value;
+  return json.empty() ? json : json + '}';
+}
+
+void PayloadReader::add(Arguments& arguments, std::string name, std::string value) {
+  if (!arguments.add(std::move(name), std::move(value))) lose(1, "fields of NVTX payloads that exceed the longest string");
 }
 
 EventValues PayloadReader::read(std::uint16_t domain, const std::uint8_t* payloads, bool deferred) {
   EventValues values;
   values.deferred = deferred;
-  Object object;
   PayloadHead head;
   std::memcpy(&head, payloads, sizeof head);
   lose(head.omitted, "NVTX payloads: more than " + std::to_string(kMostParts) + " of one event, or of unknown size");
@@ -216,9 +234,8 @@ EventValues PayloadReader::read(std::uint16_t domain, const std::uint8_t* payloa
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
     bytes[i].lengths = lengths;
-    if (parts[i].size != 0) read_part(parts[i], bytes[i], values, object);
+    if (parts[i].size != 0) read_part(parts[i], bytes[i], values);
   }
-  values.arguments = std::move(object.members);
   return values;
 }
 
@@ -226,9 +243,7 @@ EventValues PayloadReader::read_deferred(const PayloadType& type, const PayloadB
   EventValues values;
   values.deferred = true;
   values.kind = type.flags & kKinds;
-  Object object;
-  read_fields(type, bytes, at, 0, &values, &object);
-  values.arguments = std::move(object.members);
+  read_fields(type, bytes, at, 0, &values, &values.arguments);
   if (type.size != kVaries) {
     at += type.size;
     return values;
@@ -240,60 +255,24 @@ EventValues PayloadReader::read_deferred(const PayloadType& type, const PayloadB
   return values;
 }
 
-void PayloadReader::append(std::string& members, const std::string& more, std::string_view suffix) {
-  if (more.empty()) return;
-  if (members.empty()) {
-    members = more;
-    return;
-  }
-  // `more` is well-formed, so a name is a string at the start or after a comma at depth 0.
-  std::string_view rest = more;
-  int depth = 0;
-  bool name = true;
-  while (!rest.empty()) {
-    if (rest[0] == '"') {
-      std::size_t end = 1;
-      while (rest[end] != '"') end += rest[end] == '\\' ? 2 : 1;
-      const std::string_view string = rest.substr(0, end + 1);
-      if (name && depth == 0) {
-        members += ',';
-        const std::string key = std::string(string) + ':';
-        const bool repeated = members.starts_with(key) || members.find(',' + key) != std::string::npos;
-        members += repeated ? std::string(string.substr(0, end)) + std::string(suffix) + '"' : std::string(string);
-        name = false;
-      } else {
-        members += string;
-      }
-      rest.remove_prefix(end + 1);
-      continue;
-    }
-    const char c = rest[0];
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') --depth;
-    if (c == ',' && depth == 0) name = true;
-    else members += c;
-    rest.remove_prefix(1);
-  }
-}
-
-void PayloadReader::read_part(const PartHead& head, const PayloadBytes& bytes, EventValues& values, Object& object) {
+void PayloadReader::read_part(const PartHead& head, const PayloadBytes& bytes, EventValues& values) {
   lose(head.cut, "bytes of NVTX payloads beyond " + std::to_string(kLargestPayload) + " of one event");
   lose(head.unread, "pointers in NVTX payloads to memory that could not be read, or only in part");
-  if (head.id < NVTX_PAYLOAD_SCHEMA_ID_STATIC_START) return read_predefined(head.id, bytes, object);
+  if (head.id < NVTX_PAYLOAD_SCHEMA_ID_STATIC_START) return read_predefined(head.id, bytes, values.arguments);
   if (head.type == nullptr) return lose(1, "NVTX payloads of a schema that was never registered");
   const PayloadType& type = *head.type;
   if (type.is_enum()) {
     if (bytes.size < type.size) return lose(1, "NVTX payloads shorter than their type");
-    return add(object, type.name.empty() ? "payload" : type.name, enum_value(type, bytes.data));
+    return add(values.arguments, type.name.empty() ? "payload" : type.name, enum_value(type, bytes.data));
   }
   if (type.kind == NVTX_PAYLOAD_SCHEMA_TYPE_UNION) return lose(1, "unions in NVTX payloads whose member is unknown");
   if (type.flags & kKinds) values.kind = type.flags & kKinds;
   const bool referenced = (type.flags & NVTX_PAYLOAD_SCHEMA_FLAG_REFERENCED) != 0;
-  read_fields(type, bytes, 0, 0, &values, referenced ? nullptr : &object);
+  read_fields(type, bytes, 0, 0, &values, referenced ? nullptr : &values.arguments);
 }
 
 // A payload of a predefined type is read as a schema with one field.
-void PayloadReader::read_predefined(std::uint64_t type, const PayloadBytes& bytes, Object& object) {
+void PayloadReader::read_predefined(std::uint64_t type, const PayloadBytes& bytes, Arguments& arguments) {
   if (type == NVTX_TYPE_PAYLOAD_SCHEMA_REFERENCED) return;
   const bool raw = type == NVTX_TYPE_PAYLOAD_SCHEMA_RAW;
   PayloadType schema;
@@ -306,12 +285,12 @@ void PayloadReader::read_predefined(std::uint64_t type, const PayloadBytes& byte
   if (field.detail == 0) return lose(1, "NVTX payloads shorter than their type");
   if (field.detail > 1 || raw) field.flags = NVTX_PAYLOAD_ENTRY_FLAG_ARRAY_FIXED_SIZE;
   field.place = 0;
-  read_fields(schema, bytes, 0, 0, nullptr, &object);
+  read_fields(schema, bytes, 0, 0, nullptr, &arguments);
 }
 
-// Reads the fields of a schema into an object, and the properties of the event into `values`. Either may be null.
+// Reads the fields of a schema into arguments, and the properties of the event into `values`. Either may be null.
 void PayloadReader::read_fields(const PayloadType& type, const PayloadBytes& bytes, std::size_t at, std::uint64_t selected,
-                                EventValues* values, Object* object) {
+                                EventValues* values, Arguments* arguments) {
   FieldWalk walk(type, bytes, at, selected);
   std::size_t found = 0;
   std::string key;
@@ -324,7 +303,7 @@ void PayloadReader::read_fields(const PayloadType& type, const PayloadBytes& byt
       continue;
     }
     if (values != nullptr && read_attribute(field, place, bytes, *values)) continue;
-    if (object == nullptr || (field.flags & NVTX_PAYLOAD_ENTRY_FLAG_HIDE)) continue;
+    if (arguments == nullptr || (field.flags & NVTX_PAYLOAD_ENTRY_FLAG_HIDE)) continue;
     std::string value;
     write_value(walk, place, bytes, value);
     if (value.empty()) continue;
@@ -338,7 +317,7 @@ void PayloadReader::read_fields(const PayloadType& type, const PayloadBytes& byt
     if (pairs && !key.empty()) name = std::exchange(key, {});
     if (name.empty() && type.fields.size() == 1) name = type.name.empty() ? "payload" : type.name;
     if (name.empty()) name = "field " + std::to_string(index);
-    add(*object, std::move(name), value);
+    add(*arguments, std::move(name), std::move(value));
   }
   lose(walk.unknown(), "fields of NVTX payloads of an unknown type, or behind one");
   if (type.is_union() && found == 0) lose(1, "unions in NVTX payloads whose member is unknown");
@@ -454,9 +433,9 @@ void PayloadReader::write_struct(const PayloadType& type, const PayloadBytes& by
     else lose(1, "fields of NVTX payloads of an unknown type, or behind one");
     return;
   }
-  Object object;
-  read_fields(type, bytes, at, selected, nullptr, &object);
-  out += '{' + object.members + '}';
+  Arguments members;
+  read_fields(type, bytes, at, selected, nullptr, &members);
+  out += members.empty() ? "{}" : members.json();
 }
 
 }  // namespace cutrace::nvtx

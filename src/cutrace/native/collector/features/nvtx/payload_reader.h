@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/capture.h"
@@ -22,9 +23,28 @@ struct Timestamp {
   std::optional<std::uint64_t> clock;
 };
 
+// The arguments of an event: names, and values as JSON.
+class Arguments {
+ public:
+  // A repeated name gets a number. False when the arguments would be too long.
+  bool add(std::string name, std::string value);
+  // Adds the arguments of a second object. A name that both objects have gets `suffix`.
+  void append(const Arguments& more, std::string_view suffix);
+  bool empty() const { return members_.empty(); }
+  std::string json() const;  // an object, "" without arguments
+  std::size_t memory() const { return bytes_ + members_.capacity() * sizeof members_[0]; }
+
+ private:
+  bool has(std::string_view name) const;
+  void put(std::string name, std::string value);
+
+  std::vector<std::pair<std::string, std::string>> members_;
+  std::size_t bytes_ = 0;
+};
+
 // The properties of an event in its payloads. The last of several values counts.
 struct EventValues {
-  std::string arguments;  // members of a JSON object, without its braces
+  Arguments arguments;
   std::optional<std::string> message;
   std::optional<std::uint32_t> category;
   std::optional<std::uint32_t> color;
@@ -39,11 +59,6 @@ struct EventValues {
   std::uint64_t range_id = 0;
 };
 
-// A JSON object of arguments from its members; empty for none.
-inline std::string json_object(std::string_view members) {
-  return members.empty() ? std::string() : '{' + std::string(members) + '}';
-}
-
 class PayloadReader {
  public:
   explicit PayloadReader(Capture& capture) : capture_(capture) {}
@@ -52,27 +67,18 @@ class PayloadReader {
   EventValues read(std::uint16_t domain, const std::uint8_t* payloads, bool deferred = false);
   // Reads a deferred event of a batch. Sets `at` to the end of the event, or to kVaries for an unknown end.
   EventValues read_deferred(const PayloadType& type, const PayloadBytes& bytes, std::size_t& at);
-  // Adds the members of a second object. A name that both objects have gets `suffix`.
-  static void append(std::string& members, const std::string& more, std::string_view suffix);
 
  private:
-  // Members of one JSON object. Repeated names get numbers.
-  struct Object {
-    std::string members;
-    std::vector<std::string> names;
-    bool add(std::string name, const std::string& value);  // false when the object would be too long
-  };
-
-  void read_part(const PartHead& head, const PayloadBytes& bytes, EventValues& values, Object& object);
-  void read_predefined(std::uint64_t type, const PayloadBytes& bytes, Object& object);
+  void read_part(const PartHead& head, const PayloadBytes& bytes, EventValues& values);
+  void read_predefined(std::uint64_t type, const PayloadBytes& bytes, Arguments& arguments);
   void read_fields(const PayloadType& type, const PayloadBytes& bytes, std::size_t at, std::uint64_t selected, EventValues* values,
-                   Object* object);
+                   Arguments* arguments);
   bool read_attribute(const PayloadField& field, const FieldPlace& place, const PayloadBytes& bytes, EventValues& values);
   static bool read_origin(const PayloadField& field, const FieldPlace& place, const PayloadBytes& bytes, EventValues& values);
   void write_value(const FieldWalk& walk, const FieldPlace& place, const PayloadBytes& bytes, std::string& out);
   void write_element(const FieldWalk& walk, const PayloadField& field, const PayloadBytes& bytes, std::size_t at, std::string& out);
   void write_struct(const PayloadType& type, const PayloadBytes& bytes, std::size_t at, std::uint64_t selected, std::string& out);
-  void add(Object& object, std::string name, const std::string& value);
+  void add(Arguments& arguments, std::string name, std::string value);
   void lose(std::uint64_t count, std::string_view what) { capture_.lose(rows::Loss::nvtx_undecoded, count, what); }
 
   Capture& capture_;
