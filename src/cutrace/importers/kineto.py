@@ -32,8 +32,9 @@ from .generic import Generic
 from .timeline import ImportTimeline, Outcome
 
 _EXTERNAL = (Key("External id"), Key("external id", column="External id"))
-_WHERE = (*keys("device", "context", "stream", "correlation"), *_EXTERNAL)
-_GRAPH = keys("graph id", "graph node id")
+_PLACE = keys("device", "context", "stream", "correlation")
+_WHERE = (*_PLACE, *_EXTERNAL)
+_WORK = (*_WHERE, *keys("graph id", "graph node id"))
 #: Arguments that are not imported. Kineto computes or counts them, and cutrace adds the last one.
 _DERIVED = ("Ev Idx", "Record function id", OWN)
 _OF_KERNELS = (
@@ -57,41 +58,38 @@ _TOTALS = ("Total Allocated", "Total Reserved")
 
 def _rules(
     group: str,
-    phases: str,
     *categories: str,
     arguments: Iterable[Key] = (),
     left: Iterable[str] = (),
 ) -> list[Rule]:
-    wanted = (*arguments, *keys(*left, want=Want.NOTHING))
-    return [Rule(group, phases, category, None, wanted) for category in categories]
+    """The rules of complete events."""
+    counted = keys(*_DERIVED, *left, want=Want.NOTHING)
+    wanted = (*arguments, *counted)
+    return [Rule(group, "X", category, None, wanted) for category in categories]
 
 
 #: The groups of Kineto's events. Old releases capitalised categories.
 RULES = (
     *_rules(
         "kernels",
-        "X",
         "kernel",
         "Kernel",
-        left=(*_DERIVED, *_OF_KERNELS),
+        left=_OF_KERNELS,
         arguments=(
-            *_WHERE,
-            *_GRAPH,
+            *_WORK,
             *keys(*_SIZES, "priority"),
             *keys("grid", "block", want=Want.JSON),
         ),
     ),
     *_rules(
         "memcpys",
-        "X",
         "gpu_memcpy",
         "Memcpy",
-        left=(*_DERIVED, *_OF_COPIES),
+        left=_OF_COPIES,
         arguments=(
-            *_WHERE,
-            *_GRAPH,
-            Key("bytes"),
+            *_WORK,
             *keys(
+                "bytes",
                 "fromDevice",
                 "inDevice",
                 "toDevice",
@@ -103,66 +101,58 @@ RULES = (
     ),
     *_rules(
         "memsets",
-        "X",
         "gpu_memset",
         "Memset",
-        left=(*_DERIVED, *_OF_COPIES),
-        arguments=(*_WHERE, *_GRAPH, Key("bytes")),
+        left=_OF_COPIES,
+        arguments=(*_WORK, Key("bytes")),
     ),
     *_rules(
         "runtime",
-        "X",
         "cuda_runtime",
         "Runtime",
         "xpu_runtime",
         "privateuse1_runtime",
-        left=_DERIVED,
         arguments=_CALL,
     ),
     *_rules(
         "driver",
-        "X",
         "cuda_driver",
         "xpu_driver",
         "privateuse1_driver",
-        left=_DERIVED,
         arguments=_CALL,
     ),
     *_rules(
         "synchronizations",
-        "X",
         "cuda_sync",
-        left=_DERIVED,
         # The name contains the kind, too.
         arguments=(*_WHERE, *_WAIT, Key("cuda_sync_kind", Want.JSON)),
     ),
     *_rules(
         "cuda_events",
-        "X",
         "cuda_event",
-        left=_DERIVED,
         arguments=(*_WHERE, Key("event_id")),
     ),
-    *_rules("overheads", "X", "overhead", left=_DERIVED, arguments=keys("correlation")),
-    *_rules("graphs", "X", "graph_launch", left=_DERIVED, arguments=(*_WHERE, *_GRAPH)),
+    *_rules(
+        "overheads",
+        "overhead",
+        arguments=keys("correlation"),
+    ),
+    *_rules("graphs", "graph_launch", arguments=_WORK),
     *_rules(
         "annotations",
-        "X",
         "gpu_user_annotation",
         "gpu_slice",
-        left=_DERIVED,
-        arguments=keys("device", "context", "stream", "correlation"),
+        arguments=_PLACE,
     ),
-    *_rules("operators", "X", "cpu_op", "Operator", left=_DERIVED, arguments=_EXTERNAL),
-    *_rules("user", "X", "user_annotation", left=_DERIVED, arguments=_EXTERNAL),
+    *_rules("operators", "cpu_op", "Operator", arguments=_EXTERNAL),
+    *_rules("user", "user_annotation", arguments=_EXTERNAL),
     *_rules(
         "python",
-        "X",
         "python_function",
-        left=(*_DERIVED, *_OF_PYTHON),
+        left=_OF_PYTHON,
         arguments=_EXTERNAL,
     ),
-    *_rules("os_runtime", "X", "OS runtime", left=_DERIVED),
+    *_rules("os_runtime", "OS runtime"),
     Rule(
         "memory",
         "i",
@@ -173,7 +163,9 @@ RULES = (
             *keys(*_DERIVED, "finished", want=Want.NOTHING),
         ),
     ),
-    *_rules("arrows", "stf", "ac2g", "async_cpu_to_gpu", "async_gpu"),
+    Rule("arrows", "stf", "ac2g"),
+    Rule("arrows", "stf", "async_cpu_to_gpu"),
+    Rule("arrows", "stf", "async_gpu"),
 )
 
 _GROUPS = frozenset(rule.group for rule in RULES)

@@ -15,6 +15,7 @@ from ..runbin import TABLES, Writer
 from ..runbin.layout import REFERRED
 from .base import Import
 from .tables import ColumnBatch
+from .timeline import sums
 
 _NONE = 0xFFFFFFFF
 _LAST = 2**63 - 1
@@ -163,11 +164,8 @@ class Rows:
 
 def _sum(values: np.ndarray) -> int:
     """The exact sum, which may exceed 64 bits."""
-    if not len(values):
-        return 0
-    if int(values.max()) < 2**62 // len(values):
-        return int(values.sum())
-    return sum(values.tolist())
+    (total,) = sums(values, np.zeros(len(values), np.intp), 1)
+    return total
 
 
 class Texts(dict[int, str]):
@@ -200,16 +198,11 @@ class Strings:
     def __init__(self, writer: Writer, texts: Texts) -> None:
         self._writer = writer
         self._texts = texts
-        self._ids: dict[int, int] = {}
 
     def __getitem__(self, ids: np.ndarray) -> np.ndarray:
         which, inverse = np.unique(ids, return_inverse=True)
-        string_ids = np.zeros(len(which), np.int64)
-        for at, number in enumerate(which.tolist()):
-            if number not in self._ids:
-                self._ids[number] = self._writer.string(self._texts[number])
-            string_ids[at] = self._ids[number]
-        return string_ids[inverse]
+        string_ids = [self._writer.string(self._texts[i]) for i in which.tolist()]
+        return np.array(string_ids, np.int64)[inverse]
 
 
 def text_ids(writer: Writer, texts: np.ndarray) -> np.ndarray:
