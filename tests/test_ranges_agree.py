@@ -13,6 +13,7 @@ from cutrace.analysis.context import StatsOptions
 from cutrace.analysis.coverage import RangeShare, coverage
 from cutrace.analysis.statistics.host import HOST_SLICES
 from cutrace.analysis.statistics.nvtx import RANGE_SHARES, RANGES
+from cutrace.exporters.perfetto import export
 from cutrace.exporters.perfetto.host_tables import HostEvents
 from cutrace.slicing import Conditions, cut
 from pftrace import decode
@@ -216,6 +217,23 @@ def _says(*arguments):
     done = command(*arguments)
     assert done.returncode == 0
     return [line == f"cutrace: {sentence}" for line in done.stderr.splitlines() if "GPU time" in line]
+
+
+def test_ranges_are_projected_if_their_work_is_in_blocks_of_any_order(tmp_path, monkeypatch):
+    """If too many blocks are open at a time, their work is not in the order of time."""
+    monkeypatch.setattr(export, "GPU_WINDOW", 1)
+    monkeypatch.setattr(export, "GPU_KEPT", 1)
+    with Capture(tmp_path / "a.bin") as c:
+        kernel = c.launch("_Z4workv")
+        for number in range(1, 5):
+            now = 1_000 * number
+            c.push_pop("step", now, now + 500)
+            c.api("cudaLaunchKernel", now + 10, now + 20, correlation=number)
+            c.kernel(kernel, now + 100, now + 200, correlation=number)
+            c.flush()
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        work = pieces(trace)
+    assert _in_perfetto(tmp_path / "a.bin", "adopted", tmp_path) == _projected(work)
 
 
 @pytest.mark.parametrize("by", ["adopted", "own"])

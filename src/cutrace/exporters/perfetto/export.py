@@ -325,11 +325,19 @@ class DerivedWork:
                 called = self.launches.find(correlation)
                 self._ranges.launch(called, queue, start, end)
         self.launches.kept.launch(columns, *self._counters.launch_queues)
-        self._ranges.settle(None if until == NEVER else until)
+        if until != NEVER:
+            self._ranges.settle(until)
         if self._replays:
             self._replays.add(parts, queues)
-            if until == NEVER:
-                self._replays.finish()
+
+    def finish(self) -> None:
+        """Add the rows that waited for more work. All windows were added."""
+        self._thread.run(self._finish)
+
+    def _finish(self) -> None:
+        self._ranges.settle(None)
+        if self._replays:
+            self._replays.finish()
 
 
 def _write_gpu(
@@ -373,3 +381,5 @@ def _write_gpu(
                 events[part.block.index.table.name].write(part, waited)
             del parts  # to release their blocks
         output.next_piece()
+    if derived:
+        derived.finish()
