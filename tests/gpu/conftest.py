@@ -186,7 +186,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert built.returncode == 0, built.stdout + built.stderr
     options = ["-O2", "-std=c++17", f"-arch={os.environ.get('CUDA_ARCH', 'native')}", "-I", MAKE / "programs"]
     for source in PROGRAMS.glob("*.cu"):
-        command = ["nvcc", *options, "-o", folder / source.stem, source]
+        more = ["-rdc=true", "-lcudadevrt", "-lcuda"] if source.stem == "rare" else []
+        command = ["nvcc", *options, "-o", folder / source.stem, source, *more]
         built = subprocess.run(command, capture_output=True, text=True, timeout=600)
         assert built.returncode == 0, built.stdout + built.stderr
     return folder

@@ -153,3 +153,22 @@ def test_a_size_limit_is_kept_and_counted(record: Record, programs: Path) -> Non
     assert recorded.path.stat().st_size <= 128 << 10
     whole = recorded.trace.count("kernels") == 1000
     assert whole or any(loss.reason == "size_limit" for loss in recorded.trace.quality.losses)
+
+
+@pytest.mark.parametrize(
+    ("way", "runs"),
+    [
+        ("from kernels", 30),
+        ("cooperatively", 10),
+        ("before the last kernel ends", 50),
+        ("graphs from kernels", 20),
+        ("loops in graphs", 50),
+        ("on some multiprocessors", 11),
+    ],
+)
+def test_rare_ways_to_give_work(record: Record, programs: Path, way: str, runs: int) -> None:
+    """All kernels that the host launched are there. CUPTI has no records of kernels and graphs that kernels launch."""
+    recorded = record([programs / "rare", way])
+    assert recorded.report["runs"] == runs
+    assert recorded.kernel_counts() == recorded.report["kernels"]
+    recorded.assert_lossless()
