@@ -65,6 +65,9 @@ class Outcome(IntEnum):
     TOO_MANY = 12, "left", "more than the limit of a process"
 
 
+_OUTCOMES = tuple(Outcome)
+
+
 def sums(values: np.ndarray, groups: np.ndarray, count: int) -> list[int]:
     """The exact sums of int64 values by group (below ``count``). Sums may exceed 64 bits."""
     high = np.zeros(count, np.int64)
@@ -137,7 +140,8 @@ class ImportTimeline:
         #: A time (of rows) near the start of the file; 0 if the file has no times.
         self.first = 0
         self._leftovers: dict[str, Counter[int]] = {}
-        self._outcomes: dict[tuple[int, int, int], list[int]] = {}
+        # The numbers of events that became rows, by category.
+        self._kept: Counter[int] = Counter()
 
     # Processes and threads
 
@@ -386,18 +390,14 @@ class ImportTimeline:
         self, phase: int, category: int, outcome: int, count: int = 1, duration: int = 0
     ) -> None:
         """Count events of one kind with one outcome; ``duration`` is the sum of their durations."""
-        tally = self._outcomes.setdefault((phase, category, outcome), [0, 0])
-        tally[0] += count
-        tally[1] += duration
+        how = _OUTCOMES[outcome]
+        self.out.count(how.method, self.kind(phase, category), count, duration, how.why)
+        if how is Outcome.KEPT:
+            self._kept[category] += count
 
     def kept_of(self, category: str) -> int:
         """The number of events of a category that became rows."""
-        number = self.text(category)
-        kept = 0
-        for (_, of, outcome), (count, _) in self._outcomes.items():
-            if of == number and outcome == Outcome.KEPT:
-                kept += count
-        return kept
+        return self._kept[self.text(category)]
 
     def account_events(self, events: Events, outcomes: np.ndarray) -> None:
         """:meth:`account` for whole events."""
@@ -433,13 +433,7 @@ class ImportTimeline:
     # The end
 
     def finish(self) -> None:
-        """Write the account, and the names of threads with assigned ids."""
-        outcomes = list(Outcome)
-        for (phase, category, outcome), (count, duration) in self._outcomes.items():
-            how = outcomes[outcome]
-            self.out.count(
-                how.method, self.kind(phase, category), count, duration, how.why
-            )
+        """Count the arguments that are left out, and write the names of threads with assigned ids."""
         for what, texts in self._leftovers.items():
             names: Counter[str] = Counter()
             arguments = self.reader.texts(np.array(list(texts)))
