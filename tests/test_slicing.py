@@ -229,6 +229,7 @@ def test_times_mean_the_same_to_slice_and_convert(tmp_path):
         convert(tmp_path / "a.bin", tmp_path / "converted.bin", **window)
         with load(tmp_path / "converted.bin") as converted:
             assert contents(converted) == contents(expected)
+            assert converted.notes == ("cut out of a longer recording: from 100.0 us to 300.0 us",)
 
 
 def test_a_range_that_never_ended_goes_on(tmp_path):

@@ -22,7 +22,7 @@ from .trace import Trace
 from .trace import load as load_capture
 from .trace.alignment import KEPT
 from .trace.process import clock_of, recording_of
-from .trace.selection import Selection
+from .trace.selection import Selection, cut_note, window_text
 from .trace.writing import write as write_capture
 
 StrPath = str | os.PathLike[str]
@@ -58,7 +58,7 @@ def opened(
     """Open one file, or several as one, as a trace; an open trace stays open.
 
     ``redacted`` is as in :func:`cutrace.runbin.redaction.redact`, ``clock`` as in :func:`load`. ``select`` receives the
-    whole trace and returns the part to open, None for all of it.
+    whole trace and returns the window to open, None for all of it.
     """
     with ExitStack() as stack:
         if isinstance(source, Trace) and not redacted:
@@ -72,7 +72,8 @@ def opened(
         if select:
             selection = select(trace)
             if selection is not None:
-                trace = stack.enter_context(selected(trace, selection))
+                notes = (cut_note([window_text(trace, selection)]),)
+                trace = stack.enter_context(selected(trace, selection, notes))
         yield trace
 
 

@@ -40,12 +40,15 @@ from .trace.selection import (
     INTERNED,
     Selection,
     Stretch,
+    cut_note,
     refuse_empty,
+    since_begin,
     united,
     window,
+    window_text,
 )
 from .trace.writing import write as write_capture
-from .units import Time, first_names, format_duration
+from .units import Time, first_names
 
 _EVENTS = TABLES.keys() - FACTS - INTERNED
 _STREAM_NAME = 1
@@ -132,7 +135,7 @@ def cut(
         selection, sentences = resolve(trace, conditions)
         notes: tuple[str, ...] = ()
         if sentences:
-            notes = (f"cut out of a longer recording: {'; '.join(sentences)}",)
+            notes = (cut_note(sentences),)
         written = _EVENTS
         if exporter.name == "csv":
             written = {table_of(destination, request.table).name}
@@ -167,9 +170,7 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
     sentences: list[str] = []
     selection = window(trace, c.start, c.end) or Selection()
     if selection.start is not None or selection.end is not None:
-        start = _since_begin(trace, selection.start, "its start")
-        end = _since_begin(trace, selection.end, "its end")
-        sentences.append(f"from {start} to {end}")
+        sentences.append(window_text(trace, selection))
     if c.process:
         processes = _processes(trace, c.process, sentences)
         selection = replace(selection, processes=processes)
@@ -203,19 +204,6 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
         else:
             sentences.append(f"without {_listing(c.without)}")
     return selection, tuple(sentences)
-
-
-# Times
-
-
-def _since_begin(trace: Trace, time: int | None, unlimited: str = "") -> str:
-    """The time from the start of the trace; ``unlimited`` without a time."""
-    if time is None:
-        return unlimited
-    duration = format_duration(abs(time - trace.start))
-    if time < trace.start:
-        return f"-{duration}"
-    return duration
 
 
 # Names
@@ -336,8 +324,8 @@ def _ranges(
         index = f"{len(chosen)} of {len(matching)}"
     sentence = f"NVTX range {_listing(c.nvtx)} [{index}]"
     if len(chosen) == 1:
-        start = _since_begin(trace, chosen[0].start)
-        end = _since_begin(trace, chosen[0].end)
+        start = since_begin(trace, chosen[0].start)
+        end = since_begin(trace, chosen[0].end)
         sentence += f", {start} to {end}"
     if c.ranges == "own":
         sentence += ", work of their own thread"

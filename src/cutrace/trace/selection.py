@@ -14,7 +14,7 @@ Blocks are read one at a time. A number for each API call stays in memory, and o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, NoReturn
@@ -146,6 +146,28 @@ def window(
             f"the window from {first} to {after} ns is empty: give an end after the start"
         )
     return Selection(first, after)
+
+
+def window_text(trace: Trace, selection: Selection) -> str:
+    """The window of a selection, from the start of the trace."""
+    start = since_begin(trace, selection.start, "its start")
+    end = since_begin(trace, selection.end, "its end")
+    return f"from {start} to {end}"
+
+
+def since_begin(trace: Trace, time: int | None, unlimited: str = "") -> str:
+    """The time from the start of the trace; ``unlimited`` without a time."""
+    if time is None:
+        return unlimited
+    duration = format_duration(abs(time - trace.start))
+    if time < trace.start:
+        return f"-{duration}"
+    return duration
+
+
+def cut_note(conditions: Iterable[str]) -> str:
+    """The note of a part of a trace."""
+    return f"cut out of a longer recording: {'; '.join(conditions)}"
 
 
 class SelectedRows:
