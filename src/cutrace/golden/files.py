@@ -595,153 +595,105 @@ def _united(base: dict[str, Values], own: dict[str, Values]) -> dict[str, Values
 # Writing
 
 
+#: The prefix of metrics on which runs differed.
+_UNSTABLE = "unstable."
+#: Where a value is in an environment: the region, :data:`_UNSTABLE` or "", the metric, and the name of a count (None
+#: for a whole value).
+_Where = tuple[str, str, str, str | None]
+
+
 def _test_lines(
     name: str, entry: Entry, seen: Sequence[str], against: str
 ) -> list[str]:
     environments = sorted(entry)
-    values_of = []
-    unstable_of = []
-    unconfirmed = []
-    for environment in environments:
-        observed = entry[environment]
-        values_of.append(observed.values)
-        unstable_of.append(observed.unstable)
-        if not observed.confirmed:
-            unconfirmed.append(environment)
     lines = [f"[{name}]"]
     if tuple(environments) != tuple(seen):
         lines.append(f"seen = {_strings(environments)}")
     if against:
         lines.append(f"against = {_string(against)}")
+    unconfirmed = [one for one in environments if not entry[one].confirmed]
     if unconfirmed:
         lines.append(f"unconfirmed = {_strings(unconfirmed)}")
-    values, own_values = _divided(values_of)
-    unstable, own_unstable = _divided(unstable_of)
-    lines += _table_lines(name, values, unstable)
-    for one, own, uncertain in zip(environments, own_values, own_unstable, strict=True):
-        if not own and not uncertain:
-            continue
-        table = f"{name}.on.{_key(one)}"
-        part = _table_lines(table, own, uncertain)
+    values = [_by_key(entry[one]) for one in environments]
+    shared = _shared(values)
+    lines += _table_lines(name, shared)
+    for environment, of_environment in zip(environments, values, strict=True):
+        table = f"{name}.on.{_key(environment)}"
+        own = {key: value for key, value in of_environment.items() if key not in shared}
+        own_lines = _table_lines(table, own)
         # TOML needs no header for a table that has only regions.
-        if not part or not part[0].startswith("["):
+        if own_lines and not own_lines[0].startswith("["):
             lines.append(f"[{table}]")
-        lines += part
+        lines += own_lines
     return lines
 
 
-def _divided(
-    scopes: Sequence[dict[str, Values]],
-) -> tuple[dict[str, Values], list[dict[str, Values]]]:
-    """Split the values of all environments by region into shared values and the values of each environment."""
-    shared: dict[str, Values] = {}
-    regions = Counter(region for values in scopes for region in values)
-    for region, count in regions.items():
-        if count == len(scopes):
-            shared[region] = _shared([values[region] for values in scopes])
-    own = []
-    for scope in scopes:
-        part = {}
-        for region, values in scope.items():
-            rest = _without(values, shared.get(region, {}))
-            if rest or region not in shared:
-                part[region] = rest
-        own.append(part)
-    return shared, own
+def _by_key(observed: Observed) -> dict[_Where, Any]:
+    """The values of an environment, each count by name on its own."""
+    found: dict[_Where, Any] = {}
+    for prefix, regions in (("", observed.values), (_UNSTABLE, observed.unstable)):
+        for region, values in regions.items():
+            # A region without values has a table, too.
+            found[region, "", "", None] = None
+            for name, value in values.items():
+                parts: Any = value
+                if isinstance(value, Codes):
+                    parts = value.by_kernel
+                if isinstance(parts, dict) and parts:
+                    for part in parts:
+                        found[region, prefix, name, part] = parts[part]
+                else:
+                    found[region, prefix, name, None] = parts
+    return found
 
 
-def _shared(scopes: Sequence[Values]) -> Values:
-    """The values of one region that all environments have in common."""
-    names: dict[str, None] = {}
-    for values in scopes:
-        names.update(dict.fromkeys(values))
-    names.pop(CODE, None)  # Code depends on the GPU, even if only one GPU was seen.
+def _shared(environments: Sequence[dict[_Where, Any]]) -> dict[_Where, Any]:
+    """The values that all environments have in common."""
     shared = {}
-    for name in names:
-        common = _common([values.get(name) for values in scopes])
-        if common is not None:
-            shared[name] = common
+    for key, value in environments[0].items() if environments else ():
+        _, _, name, _ = key
+        # Code depends on the GPU, even if only one GPU was seen.
+        if name != CODE and all(
+            key in one and one[key] == value for one in environments
+        ):
+            shared[key] = value
     return shared
 
 
-def _without(values: Values, shared: Values) -> Values:
-    """The values of one region that are not shared by all environments."""
-    own = {}
-    for name, value in values.items():
-        rest = _without_common(value, shared.get(name))
-        if rest is not None:
-            own[name] = rest
-    return own
-
-
-def _without_common(value: Stored | None, common: Stored | None) -> Stored | None:
-    """The part of a value that is not in the common value; None if the common value contains the whole value."""
-    if isinstance(value, dict) and isinstance(common, dict):
-        value = {name: value[name] for name in value if name not in common}
-    if value == common or value == {}:
-        return None
-    return value
-
-
-def _common(values: Sequence[Stored | None]) -> Stored | None:
-    """The common value: the value if all values are equal, or the counts by name that all values contain. None if the
-    values have nothing in common."""
-    first = values[0]
-    if values.count(first) == len(values):
-        return first
-    parts = [value for value in values if isinstance(value, dict)]
-    if len(parts) < len(values):
-        return None
-    common = set(parts[0].items())
-    for part in parts:
-        common &= part.items()
-    return dict(common) or None
-
-
-def _table_lines(
-    name: str, values: dict[str, Values], unstable: dict[str, Values]
-) -> list[str]:
+def _table_lines(table: str, values: dict[_Where, Any]) -> list[str]:
+    regions: dict[str, dict[str, Values]] = {}
+    for (region, prefix, name, part), value in values.items():
+        tables = regions.setdefault(region, {"": {}, _UNSTABLE: {}})
+        if part is not None:
+            counts: Any = tables[prefix].setdefault(name, {})
+            counts[part] = value
+        elif name:
+            tables[prefix][name] = value
     lines = []
-    for region in sorted({"", *values, *unstable}):
+    for region in sorted(regions):
         if region:
-            lines.append(f"[{name}.region.{_key(region)}]")
-        lines += _value_lines(values.get(region, {}), "")
-        lines += _value_lines(unstable.get(region, {}), "unstable.")
+            lines.append(f"[{table}.region.{_key(region)}]")
+        for prefix, of_prefix in regions[region].items():
+            for metric in ordered(of_prefix):
+                lines += _value_lines(prefix, metric.name, of_prefix[metric.name])
     return lines
 
 
-def _value_lines(values: Values, prefix: str) -> Iterator[str]:
-    for metric in ordered(values):
-        name = metric.name
-        value = values[name]
-        if isinstance(value, Codes):
-            yield from _code_lines(value, f"{prefix}{name}")
-            continue
-        wide = False
-        if isinstance(value, dict):
-            name = BREAKDOWNS.get(name, name)
-            wide = sum(len(key) + 4 for key in value) > _WIDE
-        name = f"{prefix}{_key(name)}"
-        if isinstance(value, dict) and wide:
-            for key in sorted(value):
-                yield f"{name}.{_key(key)} = {_value_text(value[key])}"
-        else:
-            yield f"{name} = {_value_text(value)}"
+def _value_lines(prefix: str, name: str, value: Any) -> Iterator[str]:
+    wide = False
+    if isinstance(value, dict):
+        # Each kernel has its own line of code.
+        wide = name == CODE or sum(len(key) + 4 for key in value) > _WIDE
+        name = BREAKDOWNS.get(name, name)
+    name = f"{prefix}{_key(name)}"
+    if not value or not wide:
+        yield f"{name} = {_value_text(value)}"
+        return
+    for key in sorted(value):
+        yield f"{name}.{_key(key)} = {_value_text(value[key])}"
 
 
-def _code_lines(codes: Codes, name: str) -> Iterator[str]:
-    """A line for each kernel."""
-    for kernel in sorted(codes.by_kernel):
-        of_kernel = codes.by_kernel[kernel]
-        value = _strings(of_kernel)
-        if len(of_kernel) == 1:
-            value = _string(of_kernel[0])
-        yield f"{name}.{_key(kernel)} = {value}"
-    if not codes.by_kernel:
-        yield f"{name} = {{}}"
-
-
-def _value_text(value: Stored) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, Interval):
         samples = ""
         if value.samples:
@@ -756,6 +708,10 @@ def _value_text(value: Stored) -> str:
         if parts:
             return f"{{ {', '.join(parts)} }}"
         return "{}"
+    if isinstance(value, tuple) and isinstance(value[0], str):
+        if len(value) == 1:
+            return _string(value[0])
+        return _strings(value)
     if isinstance(value, tuple):
         return str(list(value))
     return str(value)
