@@ -4,10 +4,12 @@ raises :class:`CutraceError` for a value that it cannot read."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from ..errors import CutraceError
-from ..units import Size, Time, format_size, parse_duration, parse_size
+from ..units import parse_duration, parse_size
 from . import annotate
 
 #: The kinds of activity for ``kinds``, and the records of each kind.
@@ -38,10 +40,7 @@ CAPTURE_RANGES = "profiler (cudaProfilerStart, cudaProfilerStop) or nvtx:NAME (r
 #: The prefix of a capture range that is an NVTX range.
 OF_NVTX = "nvtx:"
 
-# The memory for the first buffers and blocks of a recording.
-_LEAST_MEMORY = 1 << 20
-_LEAST_SIZE = 1 << 16
-_TOO_MUCH = 8000 << 40
+_MOST = (8000 << 40) - 1
 _MS = 10**6
 _LONGEST = 365 * 24 * 3600 * 10**9
 # The default of cutrace. CUPTI 13.0 would choose 2048 on an H200, and decoding the samples would take longer than the
@@ -49,8 +48,6 @@ _LONGEST = 365 * 24 * 3600 * 10**9
 _PERIOD = 1 << 15
 _PERIODS = [1 << power for power in range(5, 32)]
 _MOST_ANNOTATED = 64
-_SHORTEST_INTERVAL = 1_000
-_LONGEST_INTERVAL = 10**9
 # The kinds of API calls with Python stacks. For launches, a recording can take the stack of one call in N.
 _STACKS = ("sync", "alloc", "copy", "launch")
 _LARGEST = 2**32 - 1
@@ -128,80 +125,82 @@ def _one_in(kind: str, share: str) -> int:
     return count
 
 
-def stacks_min(time: Time) -> int:
-    """The least time (ns) of calls with stacks."""
-    ns = parse_duration(time)
-    if not 1 <= ns <= _LONGEST:
-        raise CutraceError(
-            f"the least time of calls with stacks cannot be {time}: give 1ns or more, such as 20us"
-        )
-    return ns
+@dataclass(frozen=True)
+class _Within:
+    """A parser of a number, a time or a size from ``least`` to ``most``. ``refusal`` is the message about another
+    value. The result is in units of ``unit``."""
+
+    refusal: str
+    parse: Callable[[Any], int]
+    least: int
+    most: int
+    unit: int = 1
+
+    def __call__(self, given: Any) -> int:
+        value = self.parse(given)
+        if not self.least <= value <= self.most:
+            raise CutraceError(self.refusal.format(given))
+        return value // self.unit
 
 
-def interval(time: Time) -> int:
-    """The time (ns) between two samples."""
-    ns = parse_duration(time)
-    if not _SHORTEST_INTERVAL <= ns <= _LONGEST_INTERVAL:
-        raise CutraceError(
-            f"samples cannot be {time} apart: give 1us or more, up to 1s, such as 100us"
-        )
-    return ns
-
-
-def time_to_keep(time: Time) -> int:
-    """The time (ms) whose rows a recording keeps."""
-    return _milliseconds("time to keep", time)
-
-
-def dump_pause(time: Time) -> int:
-    """The least time (ms) between two dumps."""
-    return _milliseconds("pause between dumps", time)
-
-
-def _milliseconds(what: str, time: Time) -> int:
-    ns = parse_duration(time)
-    if not _MS <= ns <= _LONGEST:
-        raise CutraceError(
-            f"the {what} cannot be {time}: give 1ms or more, up to a year, such as 30s"
-        )
-    return ns // _MS
-
-
-def dump_limit(count: int) -> int:
-    """The number of dumps of a condition."""
-    if not 1 <= count <= _LARGEST:
-        raise CutraceError(
-            f"the limit of dumps cannot be {count}: give 1 or more, up to {_LARGEST}"
-        )
-    return count
-
-
-def flush_ms(ms: int) -> int:
-    """The time (ms) between flushes."""
-    if not 1 <= ms <= _LARGEST:
-        raise CutraceError(
-            f"the time between flushes cannot be {ms} ms: give 1 or more, such as 100"
-        )
-    return ms
-
-
-def max_memory(given: Size) -> int:
-    """The limit (bytes) of the collector's memory."""
-    return _size("memory", given, _LEAST_MEMORY)
-
-
-def max_size(given: Size) -> int:
-    """The limit (bytes) of a file."""
-    return _size("size", given, _LEAST_SIZE)
-
-
-def _size(name: str, given: Size, least: int) -> int:
-    size = parse_size(given)
-    if not least <= size < _TOO_MUCH:
-        raise CutraceError(
-            f"the limit of {name} cannot be {given}: give {format_size(least)} or more, up to 8000 TiB"
-        )
-    return size
+#: The least time (ns) of calls with stacks.
+stacks_min = _Within(
+    "the least time of calls with stacks cannot be {}: give 1ns or more, such as 20us",
+    parse_duration,
+    1,
+    _LONGEST,
+)
+#: The time (ns) between two samples.
+interval = _Within(
+    "samples cannot be {} apart: give 1us or more, up to 1s, such as 100us",
+    parse_duration,
+    1_000,
+    10**9,
+)
+#: The time (ms) whose rows a recording keeps.
+time_to_keep = _Within(
+    "the time to keep cannot be {}: give 1ms or more, up to a year, such as 30s",
+    parse_duration,
+    _MS,
+    _LONGEST,
+    _MS,
+)
+#: The least time (ms) between two dumps.
+dump_pause = _Within(
+    "the pause between dumps cannot be {}: give 1ms or more, up to a year, such as 30s",
+    parse_duration,
+    _MS,
+    _LONGEST,
+    _MS,
+)
+#: The number of dumps of a condition.
+dump_limit = _Within(
+    f"the limit of dumps cannot be {{}}: give 1 or more, up to {_LARGEST}",
+    int,
+    1,
+    _LARGEST,
+)
+#: The time (ms) between flushes.
+flush_ms = _Within(
+    "the time between flushes cannot be {} ms: give 1 or more, such as 100",
+    int,
+    1,
+    _LARGEST,
+)
+#: The limit (bytes) of the collector's memory, which has to hold the first buffers and blocks of a recording.
+max_memory = _Within(
+    "the limit of memory cannot be {}: give 1 MiB or more, up to 8000 TiB",
+    parse_size,
+    1 << 20,
+    _MOST,
+)
+#: The limit (bytes) of a file.
+max_size = _Within(
+    "the limit of size cannot be {}: give 64 KiB or more, up to 8000 TiB",
+    parse_size,
+    1 << 16,
+    _MOST,
+)
 
 
 def capture_range(given: str) -> str:
