@@ -47,29 +47,14 @@ class HardwareCounters(Protocol):
     def end(self) -> None: ...
 
 
-class _NoCounters:
-    """The counters of an installation without hardware metrics."""
-
-    names: tuple[str, ...] = ()
-
-    def start(self, names: Sequence[str]) -> None:
+def counters() -> HardwareCounters:
+    """The hardware counters of this process. Raises :class:`CutraceError` without hardware metrics."""
+    found = of_extras("cutrace_counters")
+    if not found:
         raise CutraceError(
             "this installation of cutrace lacks hardware metrics: install all of it to use counters"
         )
-
-    def stop(self) -> dict[str, float]:
-        return {}
-
-    def end(self) -> None:
-        pass
-
-
-def counters() -> HardwareCounters:
-    """The hardware counters of this process."""
-    found = of_extras("cutrace_counters")
-    if found:
-        return cast(HardwareCounters, found[0])
-    return _NoCounters()
+    return cast(HardwareCounters, found[0])
 
 
 #: The metrics of a test without GPU work.
@@ -185,18 +170,21 @@ class Captures:
         if counters:
             self._count(run, "", counters)
         run.start = _now()
-        if run.marked:
-            self.recording.mark(begin("test", name))
+        self._mark(run, begin("test", name))
         return run
+
+    def _mark(self, run: Run, text: str) -> None:
+        """Mark the recording if the begin of the window is marked. An end mark without a begin mark would make the
+        window look incomplete."""
+        if run.marked:
+            self.recording.mark(text)
 
     def end(self, run: Run, *, patient: bool) -> None:
         """End the window and its regions, wait for its work, and cut the recording. ``patient``: see
         :meth:`.SessionRecording.take`."""
         for region in reversed(run.open[:]):
             self.leave(run, region)
-        # An end mark without a begin mark would make the window look incomplete.
-        if run.marked:
-            self.recording.mark(end("test", run.name))
+        self._mark(run, end("test", run.name))
         run.end = _now()
         self._threads.end(run.name)
         if self._counting:
@@ -213,8 +201,7 @@ class Captures:
         run.open.append(region)
         if counters:
             run.counting = region
-        if run.marked:
-            self.recording.mark(begin("region", name))
+        self._mark(run, begin("region", name))
         return region
 
     def leave(self, run: Run, region: tuple[str, int]) -> None:
@@ -223,8 +210,7 @@ class Captures:
             return
         run.open.remove(region)
         name, start = region
-        if run.marked:
-            self.recording.mark(end("region", name))
+        self._mark(run, end("region", name))
         run.regions.append(Window(name, start, _now()))
         run.latest = {}
         if region is run.counting:
@@ -260,13 +246,11 @@ class Captures:
     @contextlib.contextmanager
     def _aside(self, run: Run, name: str) -> Iterator[None]:
         """Exclude calls of the plugin inside a window from its metrics."""
-        if run.marked:
-            self.recording.mark(begin("tool", name))
+        self._mark(run, begin("tool", name))
         try:
             yield
         finally:
-            if run.marked:
-                self.recording.mark(end("tool", name))
+            self._mark(run, end("tool", name))
 
     def measure(
         self,
@@ -278,16 +262,15 @@ class Captures:
         if run.metrics.without_launch and self._earlier:
             # Work of an earlier test may run late. Its launch is in the capture of that test.
             run.metrics = self._measured(run, run.window, more, self._earlier)
-        counts = {
-            region: values
-            for region, values in run.counts.items()
-            if region not in run.uncounted
-        }
-        values = {**run.metrics.values, **counts.get("", {})}
-        regions = {
-            name: {**inside, **counts.get(name, {})}
-            for name, inside in run.metrics.regions.items()
-        }
+        values = run.metrics.values
+        regions = dict(run.metrics.regions)
+        for name, counts in run.counts.items():
+            if name in run.uncounted:
+                continue
+            if name in regions:
+                regions[name] = {**regions[name], **counts}
+            elif not name:
+                values = {**values, **counts}
         run.metrics = replace(run.metrics, values=values, regions=regions)
         return run.metrics
 

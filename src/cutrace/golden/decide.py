@@ -47,8 +47,8 @@ ALLOWED_SKIP = "skipped, as may_skip allows"
 #: The reason of a test that is not traced because its marker says so.
 SWITCHED_OFF = "the marker says off=True"
 
-#: Compares runs with a golden entry in an environment, by rules.
-Compare = Callable[[Entry, Sequence[Metrics], str, Rules], Comparison]
+#: Compares runs with a golden entry, with the arguments of :func:`.compare.compare`.
+Compare = Callable[..., Comparison]
 
 
 class State(str, enum.Enum):
@@ -185,14 +185,14 @@ def decide(
     expected: Expectation,
     runs: Sequence[MeasuredRun | None],
     settings: GateSettings,
-    compare_entry: Compare | None = None,
+    compare_entry: Compare = compare,
 ) -> Decision:
     """The verdict on a test after these runs of its body, in order. The first run passed. A later run that failed or
     was not possible is None.
 
     ``compare_entry`` replaces the comparison with the golden entry.
     """
-    decider = _Decider(expected, runs, settings, compare_entry or _compare)
+    decider = _Decider(expected, runs, settings, compare_entry)
     try:
         return decider.decision()
     except _NeedsRun:
@@ -444,7 +444,9 @@ class _Decider:
         if entry is not None:
             environment = _environment(runs)
             rules = self._rules(runs)
-            compared = self._compare_entry(entry, metrics, environment, rules)
+            compared = self._compare_entry(
+                entry, metrics, environment=environment, rules=rules
+            )
             golden = entry.get(environment, Observed())
             rows = _uncounted_rows(uncounted, golden, expected.rules)
             comparisons += [compared, Comparison(tuple(rows))]
@@ -585,51 +587,30 @@ class _Decider:
     def _merged(
         self, update: Update, found: Observed | None = None
     ) -> NewValues | None:
-        """The golden entry, updated with the values of the settled runs. ``found`` has these values if they are
-        known."""
-        new = self._measured(found)
-        if new is None or new.observed is None:
-            return None
-        environment = new.environment
-        old = self._recorded(environment)
-        if update.mode != "all" and _worked(old) and not _worked(new.observed):
-            kept = "the golden values are kept: no GPU work was seen, and only --cutrace-update=all writes that"
-            return NewValues(environment, None, update=True, notes=(kept,))
-        entry = self._expected.entry
-        rules = self._expected.rules
-        changed, notes = merged(
-            entry, new.observed, environment=environment, update=update, rules=rules
-        )
-        if changed == entry:
-            return NewValues(environment, None, update=True, notes=notes)
-        written = changed[environment]
-        others = own_kernels_changed(entry or {}, environment, written, rules)
-        return NewValues(environment, written, update=True, notes=notes, others=others)
-
-    def _measured(self, found: Observed | None = None) -> NewValues | None:
-        """The values of the settled runs; None if they are unreliable. ``found`` has these values if they are known.
-        Counters that could not be read keep their golden values."""
+        """The golden entry, updated with the values of the settled runs; None if they are unreliable. ``found`` has
+        these values if they are known. Counters that could not be read keep their golden values."""
         runs = self._settled
         environment = _environment(runs)
         if not environment or _have_problems(runs):
             return None
         several = len(runs) > 1
         new = found or observed(_metrics(runs), self._rules(runs), confirmed=several)
-        old = self._recorded(environment)
+        entry = self._expected.entry
+        old = (entry or {}).get(environment, Observed())
         for region, name in _uncounted(runs):
             copy_metric(region, name, old, new)
-        return NewValues(environment, new, update=False)
-
-    def _recorded(self, environment: str) -> Observed:
-        """The golden values of an environment."""
-        entry = self._expected.entry or {}
-        return entry.get(environment, Observed())
-
-
-def _compare(
-    entry: Entry, runs: Sequence[Metrics], environment: str, rules: Rules
-) -> Comparison:
-    return compare(entry, runs, environment=environment, rules=rules)
+        if update.mode != "all" and _worked(old) and not _worked(new):
+            kept = "the golden values are kept: no GPU work was seen, and only --cutrace-update=all writes that"
+            return NewValues(environment, None, update=True, notes=(kept,))
+        rules = self._expected.rules
+        changed, notes = merged(
+            entry, new, environment=environment, update=update, rules=rules
+        )
+        if changed == entry:
+            return NewValues(environment, None, update=True, notes=notes)
+        written = changed[environment]
+        others = own_kernels_changed(entry or {}, environment, written, rules)
+        return NewValues(environment, written, update=True, notes=notes, others=others)
 
 
 def _environment(runs: Sequence[MeasuredRun]) -> str:
