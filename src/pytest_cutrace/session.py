@@ -40,8 +40,6 @@ from .report import Reporter
 _EXPECTED = pytest.StashKey[Expectation]()
 #: The markers of a test when its expectation was made.
 _MARKERS = pytest.StashKey[tuple[pytest.Mark, ...]]()
-#: The variable with the process id of a session that distributes its tests to workers.
-_CONTROLLER = "CUTRACE_PYTEST_CONTROLLER"
 #: The .gitignore of a session's folder.
 _IGNORE = "# Made by pytest --cutrace.\n*\n"
 _ATTEMPT = pytest.StashKey[Attempt]()
@@ -53,7 +51,8 @@ _OBSTACLE = pytest.StashKey[str]()
 
 
 class Session:
-    """The part of the plugin that is loaded with ``--cutrace``. A controller of pytest-xdist does not record."""
+    """The part of the plugin that is loaded with ``--cutrace``. A controller of pytest-xdist ends its recording when it
+    is configured."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -72,9 +71,7 @@ class Session:
             if not self._collects_only:
                 _prepare(settings.directory)
             self.refusal = refusal()
-            if _may_control(config):
-                self._control()
-            else:
+            if not self._collects_only:
                 self._record()
         except CutraceError as error:
             self.close()
@@ -88,13 +85,8 @@ class Session:
     def configured(self) -> None:
         """Start the session. From here on it is known whether this process runs tests or is a controller of
         pytest-xdist."""
-        controls = _controls(self.config)
-        if self.recording is None and not controls:
-            os.environ.pop(_CONTROLLER, None)
-            self._record()
-        elif self.recording is not None and controls:
+        if _controls(self.config):
             self._end_recording()
-            self._control()
         plugins = self.config.pluginmanager
         plugins.register(self, "cutrace-session")
         plugins.register(TimeLimits(), "cutrace-time-limits")
@@ -111,19 +103,12 @@ class Session:
                 # Candidates belong to one session only.
                 shutil.rmtree(directory / "proposed", ignore_errors=True)
 
-    def _control(self) -> None:
-        """Tell child processes early that they are workers."""
-        os.environ[_CONTROLLER] = str(getpid())
-
     def _record(self) -> None:
-        if not self._collects_only:
-            settings = self.settings
-            code = _records_code(settings)
-            self.recording = SessionRecording(
-                settings.directory, self.refusal, code=code
-            )
-            self.refusal = self.recording.refusal
-            self.captures = Captures(self.recording)
+        settings = self.settings
+        code = _records_code(settings)
+        self.recording = SessionRecording(settings.directory, self.refusal, code=code)
+        self.refusal = self.recording.refusal
+        self.captures = Captures(self.recording)
 
     @property
     def _collects_only(self) -> bool:
@@ -155,8 +140,6 @@ class Session:
 
     def close(self) -> None:
         """End the recording and restore the environment."""
-        if os.environ.get(_CONTROLLER) == str(getpid()):
-            del os.environ[_CONTROLLER]
         if self.context.seeds is not None:
             self.context.seeds.close()
         self._end_recording()
@@ -491,29 +474,13 @@ def _outcome(report: pytest.TestReport) -> str:
     return report.outcome
 
 
-def _may_control(config: pytest.Config) -> bool:
-    """Whether this process may distribute its tests to workers of pytest-xdist, judged by the command line."""
-    if hasattr(config, "workerinput") or os.environ.get(_CONTROLLER) == str(
-        os.getppid()
-    ):
-        return False
-    options = known(config)
-    count = getattr(options, "numprocesses", None)
-    if count in ("auto", "logical") and getattr(options, "usepdb", False):
-        return False
-    return bool(count or (count is None and _distributes(options)))
-
-
 def _controls(config: pytest.Config) -> bool:
     """Whether this process distributes its tests to workers, after pytest-xdist has set its options."""
-    return not hasattr(config, "workerinput") and _distributes(config.option)
-
-
-def _distributes(options: Any) -> bool:
+    options: Any = config.option
     balanced = getattr(options, "distload", False)
-    if getattr(options, "dist", "no") == "no" and not balanced:
-        return False
-    return bool(getattr(options, "tx", None))
+    distributes = balanced or getattr(options, "dist", "no") != "no"
+    has_workers = bool(getattr(options, "tx", None))
+    return distributes and has_workers and not hasattr(config, "workerinput")
 
 
 def _prepare(directory: Path) -> None:
