@@ -207,22 +207,14 @@ def total(cases: Iterable[Case], name: str) -> int:
 
 def to_json(change: CaseChange) -> dict[str, Any]:
     """A changed test as JSON values."""
-    states: list[str | None] = []
-    failing: list[bool | None] = []
-    for one in (change.before, change.after):
-        if one is None:
-            states.append(None)
-            failing.append(None)
-        else:
-            states.append(one.state.value)
-            failing.append(one.bad)
     case = change.case
+    both = (change.before, change.after)
     return {
         "nodeid": case.nodeid,
         "environment": case.environment,
         "job": case.job,
-        "state": states,
-        "failing": failing,
+        "state": [one and one.state.value for one in both],
+        "failing": [one and one.bad for one in both],
         "failed": change.failed,
         "metrics": list(map(_metric_to_json, change.metrics)),
     }

@@ -6,11 +6,14 @@ kept. Between two long slices, one slice with a number replaces all other slices
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import heappop, heappush
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .._native import demangle
 from ..analysis.collection import duration as duration_of
@@ -36,35 +39,28 @@ _DEPTH = 10
 _FULL_NAME = 240
 
 
+#: A slice: its start and end (ns from the start of the timeline), its style, and the launching API call (-1: none).
+_SLICE = np.dtype([("start", "i8"), ("end", "i8"), ("style", "i8"), ("call", "i8")])
+
+
 @dataclass(frozen=True)
 class _LaneSlices:
-    """The slices of one lane as arrays: start and end (ns from the start of the timeline), style, and launching API
-    call (-1: none). ``rank`` orders the lanes. ``share`` is the share of all slices for lanes of this kind."""
+    """The slices of one lane, rows of :data:`_SLICE`. ``rank`` orders the lanes. ``share`` is the share of all slices
+    for lanes of this kind."""
 
     title: str
     group: str
     rank: tuple[int, ...]
     share: float
-    start: np.ndarray
-    end: np.ndarray
-    style: np.ndarray
-    call: np.ndarray
-
-    def __getitem__(self, at: np.ndarray) -> _LaneSlices:
-        return replace(
-            self,
-            start=self.start[at],
-            end=self.end[at],
-            style=self.style[at],
-            call=self.call[at],
-        )
+    slices: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.start)
+        return len(self.slices)
 
-    def in_order(self) -> _LaneSlices:
-        """The slices in the order of time. If slices have the same start, longer slices come first."""
-        return self[np.lexsort((-self.end, self.start))]
+
+def _in_order(slices: np.ndarray) -> np.ndarray:
+    """Slices in the order of time. If slices have the same start, longer slices come first."""
+    return slices[np.lexsort((-slices["end"], slices["start"]))]
 
 
 def timeline(
@@ -99,7 +95,7 @@ def timeline(
         left_out += left
     span = window.end - window.start
     for lane in reduced:
-        span = max(span, int(lane.end.max(initial=0)))
+        span = max(span, int(lane.slices["end"].max(initial=0)))
 
     # Give each slice a row of its lane.
     linked = _links(reduced)
@@ -205,9 +201,11 @@ class _Maker:
         starts = np.clip(starts, first, last)
         ends = np.append(ranges["end"], times).astype(np.int64)
         ends = np.clip(ends, first, last)
-        range_styles = self._messages(ranges, "nvtx")
-        mark_styles = self._messages(marks, "mark")
-        styles = np.append(range_styles, mark_styles)
+        texts = ["name", "domain"]
+        styles = np.append(
+            _each(ranges[texts], partial(self._message, "nvtx")),
+            _each(marks[texts], partial(self._message, "mark")),
+        )
         process = np.append(ranges["process"], marks["process"])
         thread = np.append(ranges["thread"], marks["thread"])
         for key, at in _groups(process, thread):
@@ -223,20 +221,8 @@ class _Maker:
 
     def calls(self, work: WorkSelection) -> Iterator[_LaneSlices]:
         calls = work.calls
-        functions = self._index.functions
         rows = calls.rows
-
-        def style(function: int) -> int:
-            detail = ""
-            status = int(self._index.function_status[function])
-            if status:
-                detail = f"returned error {status}"
-            kind = "api"
-            if functions.synchronizes[function]:
-                kind = "wait"
-            return self.style(functions.name[function], detail, kind)
-
-        styles = _each(rows["function"], style)
+        styles = _each(rows["function"], self._call)
         for key, at in _groups(rows["process"], rows["thread"]):
             yield self._lane(
                 "CUDA API",
@@ -250,24 +236,25 @@ class _Maker:
             )
 
     def gpu(self, work: WorkSelection) -> Iterator[_LaneSlices]:
-        styles_of = {
-            "kernels": self._kernels,
-            "memcpys": self._memcpys,
-            "memsets": self._memsets,
-            "graph_launches": self._graph_launches,
-        }
+        copied = ["kind", "bytes", "source_memory", "destination_memory"]
+        styles_of: tuple[tuple[str, Any, Callable[..., int]], ...] = (
+            ("kernels", "launch", self._kernel),
+            ("memcpys", copied, self._copy),
+            ("memsets", ["bytes", "value"], self._fill),
+            ("graph_launches", "graph", self._graph),
+        )
         parts = []
         styles_by_table = []
-        for table, style in styles_of.items():
+        for table, columns, style in styles_of:
             rows = work[table]
             part = rows[rows.timed]
             parts.append(part)
-            styles_by_table.append(style(part.rows))
+            styles_by_table.append(_each(part.rows[columns], style))
         styles = np.concatenate(styles_by_table)
 
         def column(name: str) -> np.ndarray:
-            columns = [part.rows[name] for part in parts]
-            return np.concatenate(columns).astype(np.int64)
+            values = [part.rows[name] for part in parts]
+            return np.concatenate(values).astype(np.int64)
 
         start = column("start")
         end = column("end")
@@ -297,29 +284,24 @@ class _Maker:
     def reduced(self, lane: _LaneSlices, keep: int) -> tuple[_LaneSlices, int]:
         """The lane in the order of time, with its ``keep`` longest slices and one slice for each run of other slices;
         and the number of other slices."""
-        lane = lane.in_order()
-        if len(lane) <= keep:
-            return lane, 0
-        longest = np.argsort(lane.start - lane.end, kind="stable")
-        is_kept = np.zeros(len(lane), bool)
+        slices = _in_order(lane.slices)
+        if len(slices) <= keep:
+            return replace(lane, slices=slices), 0
+        longest = np.argsort(slices["start"] - slices["end"], kind="stable")
+        is_kept = np.zeros(len(slices), bool)
         is_kept[longest[:keep]] = True
-        kept = lane[is_kept]
-        others = lane[~is_kept]
+        others = slices[~is_kept]
         # The first slice of each run, and the number and the time of its slices.
         kept_before = np.cumsum(is_kept)[~is_kept]
         runs = np.flatnonzero(np.diff(kept_before, prepend=-1))
         counts = np.diff(np.append(runs, len(others)))
-        times = np.add.reduceat(others.end - others.start, runs)
-        styles = map(self._rest, counts.tolist(), times.tolist())
-        ends = np.maximum.reduceat(others.end, runs)
-        joined = replace(
-            lane,
-            start=np.append(kept.start, others.start[runs]),
-            end=np.append(kept.end, ends),
-            style=np.append(kept.style, list(styles)),
-            call=np.append(kept.call, np.full(len(runs), -1)),
-        )
-        return joined.in_order(), len(others)
+        times = np.add.reduceat(others["end"] - others["start"], runs)
+        joined = others[runs]
+        joined["end"] = np.maximum.reduceat(others["end"], runs)
+        joined["style"] = list(map(self._rest, counts.tolist(), times.tolist()))
+        joined["call"] = -1
+        shown = np.append(slices[is_kept], joined)
+        return replace(lane, slices=_in_order(shown)), len(others)
 
     def _rest(self, count: int, time: int) -> int:
         """The style of a slice that replaces other slices."""
@@ -333,82 +315,69 @@ class _Maker:
         *,
         rank: tuple[int, ...],
         share: float,
-        start: object,
-        end: object,
-        style: object,
-        call: object = None,
+        start: ArrayLike,
+        end: ArrayLike,
+        style: Sized,
+        call: ArrayLike = -1,
     ) -> _LaneSlices:
-        first = np.asarray(start).astype(np.int64)
-        last = np.asarray(end).astype(np.int64)
-        if call is None:
-            call = np.full(len(first), -1)
-        return _LaneSlices(
-            title,
-            group,
-            rank,
-            share,
-            start=first - self._window.start,
-            end=last - self._window.start,
-            style=np.asarray(style, np.int64),
-            call=np.asarray(call, np.int64),
-        )
+        slices = np.empty(len(style), _SLICE)
+        slices["start"] = start
+        slices["end"] = end
+        slices["start"] -= self._window.start
+        slices["end"] -= self._window.start
+        slices["style"] = style
+        slices["call"] = call
+        return _LaneSlices(title, group, rank, share, slices)
 
     # Styles of rows
 
-    def _kernels(self, rows: np.ndarray) -> np.ndarray:
-        def style(launch: int) -> int:
-            row = self._trace.launches[launch]
-            raw = self._index.strings[int(row["name"])]
-            name = self._normalize(raw)
-            full = demangle(raw)
-            grid = _dim3(row, "grid")
-            block = _dim3(row, "block")
-            registers = int(row["registers"])
-            details = [f"grid {grid}, block {block}, {registers} registers"]
-            shared = int(row["static_shared"]) + int(row["dynamic_shared"])
-            if shared:
-                details.append(f"{size(shared)} shared")
-            if full != name:
-                details.append(short(full, _FULL_NAME))
-            return self.style(name, "\n".join(details), "kernel")
+    def _kernel(self, launch: int) -> int:
+        row = self._trace.launches[launch]
+        raw = self._index.strings[int(row["name"])]
+        name = self._normalize(raw)
+        full = demangle(raw)
+        grid = _dim3(row, "grid")
+        block = _dim3(row, "block")
+        registers = int(row["registers"])
+        details = [f"grid {grid}, block {block}, {registers} registers"]
+        shared = int(row["static_shared"]) + int(row["dynamic_shared"])
+        if shared:
+            details.append(f"{size(shared)} shared")
+        if full != name:
+            details.append(short(full, _FULL_NAME))
+        return self.style(name, "\n".join(details), "kernel")
 
-        return _each(rows["launch"], style)
+    def _copy(self, key: tuple[int, ...]) -> int:
+        kind, count, *memories = key
+        direction = COPY_KINDS[DIRECTIONS.get(kind, "other")]
+        known = [MEMORY_KINDS[one] for one in memories if one and one in MEMORY_KINDS]
+        detail = f"{size(count)}, {' to '.join(known)}"
+        return self.style(f"copy {direction}", detail, "copy")
 
-    def _memcpys(self, rows: np.ndarray) -> np.ndarray:
-        def style(key: tuple[int, ...]) -> int:
-            kind, count, *memories = key
-            direction = COPY_KINDS[DIRECTIONS.get(kind, "other")]
-            known = [
-                MEMORY_KINDS[one] for one in memories if one and one in MEMORY_KINDS
-            ]
-            detail = f"{size(count)}, {' to '.join(known)}"
-            return self.style(f"copy {direction}", detail, "copy")
+    def _fill(self, key: tuple[int, int]) -> int:
+        count, value = key
+        return self.style("fill", f"{size(count)} with {value:#x}", "fill")
 
-        keys = rows[["kind", "bytes", "source_memory", "destination_memory"]]
-        return _each(keys, style)
+    def _graph(self, graph: int) -> int:
+        return self.style(f"graph {graph}", "a whole CUDA graph", "graph")
 
-    def _memsets(self, rows: np.ndarray) -> np.ndarray:
-        def style(key: tuple[int, int]) -> int:
-            count, value = key
-            return self.style("fill", f"{size(count)} with {value:#x}", "fill")
+    def _call(self, function: int) -> int:
+        functions = self._index.functions
+        detail = ""
+        status = int(self._index.function_status[function])
+        if status:
+            detail = f"returned error {status}"
+        kind = "api"
+        if functions.synchronizes[function]:
+            kind = "wait"
+        return self.style(functions.name[function], detail, kind)
 
-        return _each(rows[["bytes", "value"]], style)
-
-    def _graph_launches(self, rows: np.ndarray) -> np.ndarray:
-        def style(graph: int) -> int:
-            return self.style(f"graph {graph}", "a whole CUDA graph", "graph")
-
-        return _each(rows["graph"], style)
-
-    def _messages(self, rows: np.ndarray, kind: str) -> np.ndarray:
-        def style(key: tuple[int, int]) -> int:
-            name, domain = map(self._index.strings.__getitem__, key)
-            detail = ""
-            if domain:
-                detail = f"domain {short(domain)}"
-            return self.style(short(name, _FULL_NAME), detail, kind)
-
-        return _each(rows[["name", "domain"]], style)
+    def _message(self, kind: str, key: tuple[int, int]) -> int:
+        name, domain = map(self._index.strings.__getitem__, key)
+        detail = ""
+        if domain:
+            detail = f"domain {short(domain)}"
+        return self.style(short(name, _FULL_NAME), detail, kind)
 
     # Titles
 
@@ -477,7 +446,7 @@ def _links(lanes: list[_LaneSlices]) -> dict[int, int]:
     """Numbers from 1 for the API calls that have more than one slice."""
     if not lanes:
         return {}
-    of_slices = np.concatenate([lane.call for lane in lanes])
+    of_slices = np.concatenate([lane.slices["call"] for lane in lanes])
     calls, counts = np.unique(of_slices[of_slices >= 0], return_counts=True)
     shared = calls[counts > 1].tolist()
     return {call: number for number, call in enumerate(shared, 1)}
@@ -488,13 +457,7 @@ def _rows(lane: _LaneSlices, linked: dict[int, int]) -> tuple[Lane, int]:
     free = list(range(_DEPTH))
     busy: list[tuple[int, int]] = []
     slices = []
-    columns = (
-        lane.start.tolist(),
-        lane.end.tolist(),
-        lane.style.tolist(),
-        lane.call.tolist(),
-    )
-    for start, end, style, call in zip(*columns, strict=True):
+    for start, end, style, call in lane.slices.tolist():
         while busy and busy[0][0] <= start:
             _, depth = heappop(busy)
             heappush(free, depth)

@@ -72,8 +72,8 @@ def _test_rows(reports: Sequence[SessionReport]) -> list[tuple[int, str]]:
     rows = []
     for key in tests:
         cases_of_test = [cases.get(key) for cases in by_report]
-        series = _series(cases_of_test)
-        if series:
+        series = {name: _series(cases_of_test, name) for name in TOTALS}
+        if any(map(_known, series.values())):
             where = _where(key, several=several)
             if cases_of_test[-1] is None:
                 where.append("gone")
@@ -82,17 +82,15 @@ def _test_rows(reports: Sequence[SessionReport]) -> list[tuple[int, str]]:
     return rows
 
 
-def _series(cases: Sequence[Case | None]) -> dict[str, Series]:
-    """The values of a test for each metric. Empty if no report has a value."""
-    series = {}
-    any_known = False
-    for name in TOTALS:
-        values = [_number(case, name) for case in cases]
-        series[name] = values
-        any_known |= bool(_known(values))
-    if any_known:
-        return series
-    return {}
+def _series(cases: Sequence[Case | None], name: str) -> Series:
+    """The values of a test for a metric, None if a value is no whole number."""
+    values: Series = []
+    for case in cases:
+        value = case and case.values.get(name)
+        if not isinstance(value, int):
+            value = None
+        values.append(value)
+    return values
 
 
 def _known(values: Sequence[int | None]) -> list[int]:
@@ -109,16 +107,6 @@ def _where(key: Key, *, several: bool) -> list[str]:
     if job:
         where.append(job)
     return where
-
-
-def _number(case: Case | None, name: str) -> int | None:
-    """The metric of a case, None if it is no whole number."""
-    if case is None:
-        return None
-    value = case.values.get(name)
-    if isinstance(value, int):
-        return value
-    return None
 
 
 def _commit(name: str, report: SessionReport) -> str:
@@ -193,8 +181,15 @@ def _spark(name: str, values: Series) -> str:
     last = escaped(value_text(name, known[-1]))
     if min(known) == max(known):
         return last
-    points = _points(values, _SPARK_WIDTH, _SPARK_HEIGHT, 2)
-    line = " ".join(f"{x:.0f},{y:.1f}" for x, y in points)
+    least = min(known)
+    step = (_SPARK_WIDTH - 4) / (len(values) - 1)
+    scale = (_SPARK_HEIGHT - 4) / (max(known) - least)
+    points = []
+    for at, value in enumerate(values):
+        if value is not None:
+            y = _SPARK_HEIGHT - 2 - scale * (value - least)
+            points.append(f"{2 + step * at:.0f},{y:.1f}")
+    line = " ".join(points)
     label = last
     if escaped(first) != last:
         label = f"{escaped(first)} → {last}"
@@ -203,24 +198,3 @@ def _spark(name: str, values: Series) -> str:
         f"<title>{label}</title>"
         f'<polyline points="{line}"/></svg>{last}'
     )
-
-
-def _points(
-    values: Sequence[int | None], width: int, height: int, margin: int
-) -> list[tuple[float, float]]:
-    """The coordinates of the known values in a chart."""
-    known = _known(values)
-    least = min(known)
-    extent = max(known) - least
-    step = (width - 2 * margin) / max(len(values) - 1, 1)
-    bottom = height - margin
-    points = []
-    for at, value in enumerate(values):
-        if value is None:
-            continue
-        share = 0.5
-        if extent:
-            share = (value - least) / extent
-        x = margin + at * step
-        points.append((x, bottom - share * (bottom - margin)))
-    return points
