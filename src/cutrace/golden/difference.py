@@ -16,7 +16,6 @@ from .model import (
     Module,
     Observed,
     Stored,
-    Values,
     Verdict,
     absent,
     joined,
@@ -104,48 +103,33 @@ def _read_or_empty(path: Path) -> Module:
 
 def _rows(old: Observed, new: Observed) -> Iterator[Row]:
     for region in {**old.values, **new.values}:
-        before = _RegionValues.of(old, region)
-        after = _RegionValues.of(new, region)
-        for metric in ordered((*before.names, *after.names)):
-            row = _row(metric, region, before, after)
+        for metric in ordered((*old.metrics(region), *new.metrics(region))):
+            row = _row(metric, region, old, new)
             if row is not None:
                 yield row
 
 
-@dataclass(frozen=True)
-class _RegionValues:
-    """The stable and the unstable values of one region."""
-
-    stable: Values
-    unstable: Values
-
-    @classmethod
-    def of(cls, observed: Observed, region: str) -> _RegionValues:
-        return cls(observed.values.get(region, {}), observed.unstable.get(region, {}))
-
-    @property
-    def names(self) -> set[str]:
-        return {*self.stable, *self.unstable}
-
-    def value(self, metric: Metric) -> Stored | None:
-        for values in (self.stable, self.unstable):
-            if metric.name in values:
-                return values[metric.name]
-        default: Stored | None = absent(metric)
-        return default
+def _value(observed: Observed, region: str, metric: Metric) -> Stored | None:
+    """The stable or the unstable value of a metric."""
+    for regions in (observed.values, observed.unstable):
+        values = regions.get(region, {})
+        if metric.name in values:
+            return values[metric.name]
+    default: Stored | None = absent(metric)
+    return default
 
 
-def _row(
-    metric: Metric, region: str, before: _RegionValues, after: _RegionValues
-) -> Row | None:
+def _row(metric: Metric, region: str, before: Observed, after: Observed) -> Row | None:
     """The row of a metric; None if it is equal in both."""
     name = metric.name
-    old = before.value(metric)
-    new = after.value(metric)
-    if old == new and (name in before.unstable) == (name in after.unstable):
+    old = _value(before, region, metric)
+    new = _value(after, region, metric)
+    was_unstable = name in before.unstable.get(region, ())
+    is_unstable = name in after.unstable.get(region, ())
+    if old == new and was_unstable == is_unstable:
         return None
     verdict = Verdict.CHANGED
-    if name in after.unstable:
+    if is_unstable:
         verdict = Verdict.UNSTABLE
     elif old is not None and compare_values(metric, old, new).verdict in (
         Verdict.BETTER,

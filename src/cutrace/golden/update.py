@@ -182,32 +182,31 @@ def own_kernels_changed(
             new = _own_kernels(after.values.get(region, {}), rules)
             regions[region] = values
             if old != new and old == _own_kernels(values, rules):
-                regions[region] = _with_own_kernels(values, new, rules)
+                others = {
+                    name: count
+                    for name, count in _kernels(values).items()
+                    if name not in old
+                }
+                regions[region] = {**values, _KERNELS: {**others, **new}}
+                if not regions[region][_KERNELS]:
+                    del regions[region][_KERNELS]
         if regions != observed.values:
             changed[name] = replace(observed, values=regions)
     return changed
 
 
+def _kernels(values: Values) -> Parts:
+    """The counts by kernel of a region; none if the value is one number."""
+    parts = values.get(_KERNELS)
+    if isinstance(parts, dict):
+        return parts
+    return {}
+
+
 def _own_kernels(values: Values, rules: Rules) -> Parts:
     """The counts of the project's own kernels in a region."""
-    parts = values.get(_KERNELS)
-    if not isinstance(parts, dict):
-        return {}
-    return {name: count for name, count in parts.items() if rules.owns(name)}
-
-
-def _with_own_kernels(values: Values, own: Parts, rules: Rules) -> Values:
-    """The values of a region with other counts of the project's own kernels."""
-    parts = values.get(_KERNELS)
-    others: Parts = {}
-    if isinstance(parts, dict):
-        for name, count in parts.items():
-            if not rules.owns(name):
-                others[name] = count
-    changed = {**values, _KERNELS: {**others, **own}}
-    if not changed[_KERNELS]:
-        del changed[_KERNELS]
-    return changed
+    kernels = _kernels(values).items()
+    return {name: count for name, count in kernels if rules.owns(name)}
 
 
 class _EntryMerge:
