@@ -122,22 +122,17 @@ def _budget(item: pytest.Item) -> golden.Budget | None:
 def _with(expected: Expectation, name: str, value: Any) -> Expectation:
     """The expectation with one argument of the marker."""
     rules = expected.rules
+    given: dict[str, Any] = {name: value}
     match name:
         case "off" | "may_skip":
             if not isinstance(value, bool):
                 raise CutraceError(f"{name}={value!r}: write True or False")
-            if name == "off":
-                return replace(expected, off=value)
-            return replace(expected, may_skip=value)
+            return replace(expected, **given)
         case "warmup" | "repeat":
-            least = 1
-            if name == "warmup":
-                least = 0
+            least = int(name == "repeat")
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise CutraceError(f"{name}={value!r}: write a number from {least} on")
-            if name == "warmup":
-                return replace(expected, warmup=value)
-            return replace(expected, repeat=value)
+            return replace(expected, **given)
         case "gate":
             rules = replace(rules, gate=golden.parse_gate(_texts(name, value)))
         case "tolerance":

@@ -76,7 +76,7 @@ class SessionRecording:
         self._pid = getpid()
         self._options = ""
         self._variables: dict[str, str] = {}
-        self._restore: dict[str, str] = {}
+        self._restore: dict[str, str | None] = {}
         self._native: Collector | None = None
         #: A file of this process. It is remembered for each test, because listing the folder takes longer.
         self._own: Path | None = None
@@ -110,9 +110,7 @@ class SessionRecording:
         self._variables = {
             name: value for name, value in variables.items() if name not in others
         }
-        self._restore = {
-            name: os.environ[name] for name in self._variables if name in os.environ
-        }
+        self._restore = {name: os.environ.get(name) for name in self._variables}
         os.environ.update(self._variables)
         started = cuda.initialised() or cuda.loaded(str(collector_path()))
         # The library is loaded but not started: it tells before and after each test whether it records.
@@ -127,9 +125,7 @@ class SessionRecording:
         """End the recording and restore the environment."""
         if not self.here:
             return
-        for name in self._variables:
-            os.environ.pop(name, None)
-        os.environ.update(self._restore)
+        environment.set_variables(self._restore)
         # Errors were already reported after each test.
         with contextlib.suppress(CutraceError):
             if self._recording() and self._own_file():
@@ -169,8 +165,7 @@ class SessionRecording:
         if self.refusal:
             return
         self._paused = True
-        for name in self._variables:
-            os.environ.pop(name, None)
+        environment.set_variables(dict.fromkeys(self._variables))
         if self._recording() and self._own_file():
             collector().stop()
 

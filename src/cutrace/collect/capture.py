@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from importlib import import_module
 from os import getpid  # Tests patch os.getpid.
@@ -339,7 +339,7 @@ class Armed(Recorder):
             if to is None or getpid() != self._pid:
                 return None
             atexit.unregister(self.stop)
-            _set_variables(self._restore)
+            environment.set_variables(self._restore)
             written = _finish(to, self._windows)
             if written is not None:
                 self.path = written
@@ -389,13 +389,13 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
     try:
         variables = environment.injection(chosen, to.directory, to.dump)
         restore = {name: os.environ.get(name) for name in variables}
-        _set_variables(variables)
+        environment.set_variables(variables)
         # The driver and NVTX load the collector only once. If they have loaded it already, start it here.
         if cuda.initialised() or cuda.loaded(str(collector_path())):
             collector().start(chosen.text(directory=to.directory, dump=to.dump))
             _require_cupti(chosen)
     except BaseException:
-        _set_variables(restore)
+        environment.set_variables(restore)
         to.discard()
         raise
     return Armed(to, chosen, restore)
@@ -413,15 +413,6 @@ def _call_at_end(stop: Callable[[], object], to: Destination) -> None:
 
         # Before Python 3.13, children from fork and forkserver run no exit handlers.
         Finalize(None, stop, exitpriority=_LATE)
-
-
-def _set_variables(values: Mapping[str, str | None]) -> None:
-    """Set environment variables. None removes a variable."""
-    for name, value in values.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
 
 
 def _refuse_a_second(started: bool = False) -> None:

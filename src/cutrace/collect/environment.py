@@ -76,6 +76,15 @@ def recorded(environment: Mapping[str, str]) -> bool:
     return OPTIONS in environment and not on_standby(environment)
 
 
+def set_variables(values: Mapping[str, str | None]) -> None:
+    """Set variables of this process. None removes a variable."""
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
 def others(environment: Mapping[str, str]) -> dict[str, str]:
     """The injection variables that another tool has set, and their values."""
     return {
