@@ -110,7 +110,8 @@ class SessionRecording:
         self._variables = {
             name: value for name, value in variables.items() if name not in others
         }
-        self._restore = {name: os.environ.get(name) for name in self._variables}
+        for name in self._variables:
+            self._restore[name] = os.environ.get(name)
         os.environ.update(self._variables)
         started = cuda.initialised() or cuda.loaded(str(collector_path()))
         # The library is loaded but not started: it tells before and after each test whether it records.
@@ -244,10 +245,10 @@ class SessionRecording:
         session."""
         if self._own is None or not self._own.exists():
             start = f"{self._pid}-"
-            own = [name for name in self._names() if name.startswith(start)]
             self._own = None
-            if own:
-                self._own = self.folder / own[0]
+            for name in self._names():
+                if name.startswith(start):
+                    self._own = self.folder / name
         return self._own is not None
 
     def _names(self) -> list[str]:
