@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from cutrace.errors import CutraceError
-from cutrace.golden import Entry, golden_files, joined, read, split
+from cutrace.golden import golden_files, joined, read, split
 from cutrace.golden.decide import ALLOWED_SKIP, SWITCHED_OFF
 from cutrace.reports.model import Case, State
 from cutrace.units import count_of, first_names
@@ -226,7 +226,10 @@ def account(
             if judge.selects(str(source)):
                 damaged.append(str(error))
             continue
-        entries = _recorded_in(module.tests, environments)
+        entries = []
+        for test, entry in module.tests.items():
+            if not environments or environments.intersection(entry):
+                entries.append(test)
         if not entries:
             continue
         used = collected.places.get(module.path)
@@ -248,17 +251,6 @@ def place_of(path: Path, root: str) -> str:
     """The path of a golden file from the folder of golden files, which has the real path ``root``. It is the same in
     workers on other machines."""
     return os.path.relpath(os.path.realpath(path), root)
-
-
-def _recorded_in(tests: Mapping[str, Entry], environments: set[str]) -> list[str]:
-    """The tests that have values in one of these environments; all tests if no environment is known."""
-    if not environments:
-        return list(tests)
-    recorded = []
-    for test, entry in tests.items():
-        if environments.intersection(entry):
-            recorded.append(test)
-    return recorded
 
 
 class _Judge:
