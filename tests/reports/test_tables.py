@@ -75,6 +75,14 @@ def test_lines_fit_where_the_terminal_has_room_for_the_numbers(width):
     assert max(map(len, text("table", long, width=width).splitlines())) <= max(width, needed)
 
 
+def test_wide_characters_take_two_columns_and_accents_none():
+    table = Table("t", "T", (Column("name", "text"), Column("n")), [("学" * 60, 1), ("e\u0301" * 3, 2), ("a", 3)])
+    _, _, first, second, third = text("table", table, width=40).splitlines()
+    assert first == "  " + "学" * 11 + "…" + "学" * 5 + "    1"
+    assert second == "  " + "e\u0301" * 3 + " " * 32 + "  2"
+    assert third == "  a" + " " * 34 + "  3"
+
+
 def test_the_limit_says_how_much_more_there_is():
     assert text("table", limit=1).splitlines()[-1] == "  and 1 more: --limit 0 shows all"
     lazy = Table("t", "T", COLUMNS, iter(ROWS), listing=True)

@@ -15,7 +15,7 @@ from ..analysis.tables import Cell, Column, Table
 from ..units import printable
 from . import markdown as md
 from .text import styled
-from .values import NOTHING, duration, number_text, short, size
+from .values import NOTHING, duration, number_text, short, size, width_of
 
 #: The version of the JSON. It increases when a key changes its meaning.
 FORMAT = 1
@@ -182,7 +182,7 @@ def _text(
 
 @dataclass
 class _TextColumn:
-    """A column of a table for a terminal: its strings, the head first, and its width in characters."""
+    """A column of a table for a terminal: its strings, the head first, and its width in columns of the terminal."""
 
     column: Column
     words: list[str]
@@ -203,7 +203,8 @@ class _TextColumn:
     def padded(self, row: int) -> str:
         word = self.words[row]
         if self.is_text:
-            return f"{short(word, self.width):<{self.width}}"
+            word = short(word, self.width)
+            return word + " " * (self.width - width_of(word))
         return f"{word:>{self.width}}"
 
 
@@ -229,7 +230,7 @@ def _measure(table: list[_TextColumn]) -> None:
     """Set the full width of each column and its minimum. The last column of strings is the name."""
     name = None
     for column in table:
-        column.full = max(map(len, column.words))
+        column.full = max(map(width_of, column.words))
         column.least = min(column.full, _WIDEST)
         if column.is_text:
             column.least = min(column.full, _TEXT)

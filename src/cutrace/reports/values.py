@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Mapping
 
 from ..analysis.definitions import METRICS, hardware, is_full_name
@@ -146,13 +147,38 @@ def _is_huge(value: float) -> bool:
 
 
 def short(text: str, width: int = 60) -> str:
-    """A long name on one line, shortened in the middle, because its start and its end identify it."""
+    """A long name in at most ``width`` columns, shortened in the middle, because its start and its end identify it."""
     text = printable(text)
-    if len(text) <= width:
+    if width_of(text) <= width:
         return text
     tail = (width - 1) // 3
     head = width - 1 - tail
-    return f"{text[:head]}…{text[len(text) - tail :]}"
+    last = _start(text[::-1], tail)[::-1]
+    return f"{_start(text, head)}…{last}"
+
+
+def width_of(text: str) -> int:
+    """The columns of a terminal that a string takes: two for a Chinese character, none for a combining accent."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_columns_of, text))
+
+
+def _columns_of(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    if unicodedata.east_asian_width(character) in "WF":
+        return 2
+    return 1
+
+
+def _start(text: str, width: int) -> str:
+    """The longest start of a string that fits into this many columns."""
+    for end, character in enumerate(text):
+        width -= _columns_of(character)
+        if width < 0:
+            return text[:end]
+    return text
 
 
 def counts(value: object, metric: str = "") -> list[tuple[str, str]]:

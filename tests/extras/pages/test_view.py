@@ -132,6 +132,12 @@ def test_names_cannot_become_markup(tmp_path):
     assert "<b>.bin" in page.words
 
 
+def test_control_characters_of_names_are_replaced_in_frames(tmp_path):
+    with Capture(tmp_path / "names.bin") as c:
+        c.kernel(c.launch("a\u202eb\x1b[31m"), 1100, 1200)
+    assert "a\ufffdb\ufffd[31m" in frames(viewed(c.path, tmp_path / "page.html"))["names"]
+
+
 def test_a_capture_without_gpu_work(tmp_path):
     with Capture(tmp_path / "host.bin") as c:
         c.push_pop("step", 1000, 2000)

@@ -31,7 +31,7 @@ from ...reports.tables import cell
 from ...reports.values import duration, size
 from ...trace import Trace
 from ...trace.alignment import wall_clock
-from ...units import count_of, format_duration
+from ...units import count_of, format_duration, printable
 
 _FOLDER = Path(__file__).parent
 
@@ -361,7 +361,7 @@ def flame_data(flame: Frame, before: Frame | None = None) -> dict[str, Any]:
         name_index = names.setdefault(name, len(names))
         listed.append([depth, name_index, _KINDS.index(kind), *use])
     return {
-        "names": list(names),
+        "names": list(map(printable, names)),
         "frames": listed,
         "left": len(both) - len(kept),
         "before": before is not None,
