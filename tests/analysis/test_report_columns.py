@@ -316,7 +316,7 @@ def test_listings(trace):
     ] == [
         (
             w.call.start, w.call.end - w.call.start, w.start, max(w.start - w.call.end, 0), w.duration,
-            w.end - w.call.start, w.call.thread, w.call.function, w.name,
+            max(w.end - w.call.start, 0), w.call.thread, w.call.function, w.name,
         )
         for w in mine
     ]  # fmt: skip

@@ -254,6 +254,16 @@ def test_traces_have_a_row_for_each_event_in_the_order_of_time(tmp_path):
     ]
 
 
+def test_no_time_of_a_launch_is_negative(tmp_path):
+    path = tmp_path / "run.bin"
+    with Capture(path) as c:
+        c.api("cudaLaunchKernel", 50, 60, correlation=1)
+        c.kernel(c.launch("k"), 20, 30, correlation=1)
+    row = table(path, "cuda_kern_exec_trace")[0]
+    assert (row["queue"], row["kernel"], row["total"]) == (0, 10, 0)
+    assert table(path, "cuda_kern_exec_sum")[0]["total mean"] == 0
+
+
 def test_a_kernel_is_listed_with_its_own_grid(capture):
     with cutrace.load(capture) as trace:
         launches = trace.launches[np.sort(trace.kernels, order="start")["launch"]]

@@ -306,7 +306,8 @@ def _queue_time(view: View, event: Any) -> int:
 
 
 def _total_time(view: View, event: Any) -> int:
-    return event.end - event.call.start
+    time: int = event.end - event.call.start
+    return max(time, 0)
 
 
 CUDA_KERN_EXEC_TRACE = Statistic(
@@ -333,7 +334,7 @@ CUDA_KERN_EXEC_TRACE = Statistic(
             "total",
             _total_time,
             spare=True,
-            doc="time from the start of the call to the end of the kernel",
+            doc="time from the start of the call to the end of the kernel; 0 if the kernel ended earlier",
         ),
         SPARE_PROCESS,
         count_column("thread", "call.thread", spare=True, doc="thread of the call"),
