@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cutrace
+from captures import ORIGIN, Capture
+from cutrace.runbin import TABLES
 from pftrace import decode
 
 DATA = Path(__file__).parents[1] / "data"
@@ -45,3 +48,23 @@ def test_tracks_of_a_stream_are_beside_each_other(tmp_path: Path) -> None:
     assert sorted(groups) == ["memory", "overhead and synchronization"]
     costs = [name for _, name in sorted(groups["overhead and synchronization"])]
     assert costs[-1].startswith("synchronization")
+
+
+def test_many_allocations_of_many_devices_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "run.bin"
+    # More devices than counters, and more allocations than a counter keeps.
+    rows = np.zeros(70_000, TABLES["allocations"].dtype)
+    numbers = np.arange(len(rows))
+    rows["time"] = ORIGIN + numbers
+    rows["device"] = numbers % 300
+    rows["bytes"] = 1
+    rows["operation"] = 1
+    rows["memory"] = 3
+    with Capture(path) as c:
+        c.kernel(c.launch("k"), 0, 10)
+        c.writer.rows("allocations", rows)
+    cutrace.convert(path, tmp_path / "run.pftrace")
+    counters = decode(tmp_path / "run.pftrace").counters
+    last = {counter.track.name: counter.value for counter in counters}
+    assert last["memory in use, device 0: device"] == 234
+    assert len(last) >= 256

@@ -210,6 +210,7 @@ class MemoryCounters:
         changes = signs, rows["time"], rows["bytes"]
         of_kinds = self._counters.numbers(len(self._held))[held]
         of_gpus = np.array(gpus, np.uint32)
+        of_gpus[of_gpus >= Levels.MOST] = _NONE
         sums = self._on_gpus.levels, of_gpus
         self._counters.levels.add(kinds, of_kinds, *changes, sums)
 
