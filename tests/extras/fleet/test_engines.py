@@ -253,7 +253,7 @@ def test_a_worker_without_cutrace_is_explained(tmp_path):
 
 
 def test_a_worker_of_another_version_is_explained(tmp_path, monkeypatch):
-    monkeypatch.setattr(engines, "version", lambda _: "0.0.1")
+    monkeypatch.setattr(engines, "own_version", lambda: "0.0.1")
     with (
         loky_pool() as how,
         pytest.raises(

@@ -228,7 +228,7 @@ def test_a_worker_that_dies_costs_its_file_one_more_try(tmp_path, monkeypatch):
     paths = ranks(tmp_path, 5)
     paths.append(paths.pop(2).rename(tmp_path / "killer-once-rank2.bin"))
     killer = paths.pop(3).rename(tmp_path / "killer-always-rank4.bin")
-    monkeypatch.setattr(engines, "map_file", dying.by_name)
+    monkeypatch.setattr(engines, "map_on_worker", dying.by_name)
     result = cutrace.batch("kernels", [*paths, killer], tmp_path / "out", workers=2)
     monkeypatch.undo()
     assert states(result) == ["done"] * 4 + ["failed"]

@@ -13,19 +13,16 @@ import threading
 from asyncio import TimeoutError as AsyncTimeoutError
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import (
-    FIRST_COMPLETED,
     BrokenExecutor,
     CancelledError,
     Executor,
     Future,
     ProcessPoolExecutor,
-    wait,
 )
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from pkgutil import resolve_name
@@ -37,7 +34,7 @@ from weakref import WeakSet
 from ...errors import CutraceError, package
 from ...outputs import available_cores
 from ...units import count_of
-from .parts import Mapped, Task, map_file
+from .parts import Mapped, Task, map_file, own_version
 
 MODES = ("processes", "sequential", "dask")
 #: Seconds to wait for a worker.
@@ -47,7 +44,7 @@ WAIT = 30.0
 _AHEAD = 2
 # The largest number of tasks that an executor has at a time, because their results stay in the memory of this process.
 _IN_FLIGHT = 4096
-# Seconds between two checks for lost workers, and the longest pause between two checks for finished futures.
+# Seconds between two checks for lost workers.
 _LOOK = 1.0
 
 # The errors, by module, with which executors report that a task's workers died.
@@ -117,8 +114,13 @@ class Engine:
             return self._on_dask(tasks)
         if self.mode == "sequential":
             return ((task, map_file(task), 1) for task in tasks)
-        workers = min(self.workers or available_cores(), len(tasks))
-        return _in_processes(tasks, workers)
+        return self._in_processes(tasks)
+
+    def _in_processes(self, tasks: Sequence[Task]) -> Iterator[_Done]:
+        count = min(self.workers or available_cores(), len(tasks))
+        with _processes(count) as submit:
+            pool = _Pool(submit, "this machine", self.wait, own=count)
+            yield from pool.mapped(tasks)
 
     def _on_dask(self, tasks: Sequence[Task]) -> Iterator[_Done]:
         with ExitStack() as stack:
@@ -200,7 +202,8 @@ def _without_logs(name: str) -> Iterator[None]:
 class _Pool:
     """Workers behind a function that submits work like :meth:`concurrent.futures.Executor.submit`. ``place`` names
     them, and ``patience`` is the longest wait for a worker (s). ``workers`` returns an empty collection if there are no
-    workers now. Without ``workers``, the pool itself reports that it is broken."""
+    workers now. Without ``workers``, the pool itself reports that it is broken. ``own`` is the number of processes, if
+    they are of this machine; ``submit`` then replaces dead ones."""
 
     def __init__(
         self,
@@ -208,11 +211,14 @@ class _Pool:
         place: str,
         patience: float,
         workers: Callable[[], Any] | None = None,
+        own: int = 0,
     ) -> None:
         self._submit = submit
         self._place = place
         self._patience = patience
         self._workers = workers
+        self._own = own
+        self._most = own * _AHEAD or _IN_FLIGHT
 
     def mapped(self, tasks: Sequence[Task]) -> Iterator[_Done]:
         waiting = list(reversed(tasks))
@@ -221,14 +227,15 @@ class _Pool:
         suspects: list[Task] = []
         tried: set[str] = set()
         finished = 0
-        own = version("cutrace")
+        own = own_version()
         try:
-            self._probe(own)
+            if not self._own:
+                self._probe(own)
             seen = monotonic()
             while waiting or running or suspects:
                 if not waiting and not running:
                     waiting.append(suspects.pop())
-                while waiting and len(running) < _IN_FLIGHT:
+                while waiting and len(running) < self._most:
                     task = waiting.pop()
                     running[self._submit(map_on_worker, task, own)] = task
                 future = _first_done(running, _LOOK)
@@ -258,6 +265,8 @@ class _Pool:
                         finished,
                     )
         except (BrokenExecutor, CancelledError, ImportError, OSError) as error:
+            if self._own:
+                raise
             raise _stopped(self._why(error), finished) from None
         finally:
             # The client of Dask cancels all its tasks at once.
@@ -268,6 +277,10 @@ class _Pool:
     def _result(self, future: Any) -> Mapped | None:
         """The result of a finished future; None if each worker that read the file died. Raises
         :class:`_LostResultError` if Dask lost the result with its worker."""
+        if self._own:
+            with suppress(BrokenProcessPool):
+                return _result(future)
+            return None
         if self._workers is None or future.status == "error":
             return _result(future)
         with suppress(*_TIMEOUTS):
@@ -284,7 +297,7 @@ class _Pool:
         if isinstance(error, ImportError):
             return (
                 f"{self._place} cannot run cutrace: {error}. Install it on each worker, and on Dask's scheduler, in "
-                f"version {version('cutrace')} and with pyarrow"
+                f"version {own_version()} and with pyarrow"
             )
         return f"the connection to {self._place} was lost: start it"
 
@@ -320,16 +333,16 @@ class _Pool:
 def _first_done(futures: Iterable[Any], seconds: float) -> Any:
     """The first future that is done within these seconds, else None. Futures are polled, because jobs of submitit have
     no callbacks."""
-    end = monotonic() + seconds
-    pause = _LOOK / 100
+    began = monotonic()
     while True:
         for future in futures:
             if future.done():
                 return future
-        if monotonic() > end:
+        waited = monotonic() - began
+        if waited > seconds:
             return None
-        sleep(pause)
-        pause = min(2 * pause, _LOOK)
+        # A worker has its next task already, so a pause that is shorter than a task does no harm.
+        sleep(max(waited / 4, _LOOK / 100))
 
 
 def _result(future: Any, *timeout: float) -> Mapped | None:
@@ -359,7 +372,7 @@ def _stopped(reason: str, finished: int) -> CutraceError:
 def version_here() -> str:
     """The version of cutrace on a worker. Raises :class:`ImportError` if pyarrow is missing."""
     import_module("pyarrow.parquet")
-    return version("cutrace")
+    return own_version()
 
 
 def _check_version(of_worker: str, own: str) -> None:
@@ -371,62 +384,39 @@ def _check_version(of_worker: str, own: str) -> None:
 
 def map_on_worker(task: Task, own: str) -> Mapped:
     """Map a task on a worker. ``own`` is the version of cutrace of the calling process."""
-    _check_version(version("cutrace"), own)
+    _check_version(own_version(), own)
     return map_file(task)
 
 
 # Processes of this machine
 
 
-def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
-    """Map in processes of this machine. A worker that dies breaks its pool. The files in flight are then tried again,
-    one at a time."""
+@contextmanager
+def _processes(count: int) -> Iterator[Callable[..., Future[Any]]]:
+    """Yield a function that submits work to processes of this machine. A process that dies breaks its pool, and a new
+    pool replaces it."""
+    pools: list[ProcessPoolExecutor] = []
 
-    @contextmanager
-    def pool_of(count: int) -> Iterator[ProcessPoolExecutor]:
-        # Ctrl-C ends this process. This process then ends each worker after its current file.
-        with _apart():
+    def submit(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        with _signals_later(), _apart():
+            if pools:
+                with suppress(BrokenProcessPool):
+                    return pools[-1].submit(function, *arguments)
+            # Ctrl-C ends this process. This process then ends each worker after its current file.
             pool = ProcessPoolExecutor(
                 count,
                 get_context("spawn"),
                 signal.signal,
                 (signal.SIGINT, signal.SIG_IGN),
             )
-        try:
-            yield pool
-        finally:
+            pools.append(pool)
+            return pool.submit(function, *arguments)
+
+    try:
+        yield submit
+    finally:
+        for pool in pools:
             pool.shutdown(cancel_futures=True)
-
-    def submit(pool: ProcessPoolExecutor, task: Task) -> Future[Mapped]:
-        with _signals_later(), _apart():
-            return pool.submit(map_file, task)
-
-    waiting = list(reversed(tasks))
-    while waiting:
-        suspects: list[Task] = []
-        running: dict[Future[Mapped], Task] = {}
-        broken = False
-        with pool_of(workers) as pool:
-            while running or (waiting and not broken):
-                try:
-                    while waiting and not broken and len(running) < workers * _AHEAD:
-                        running[submit(pool, waiting[-1])] = waiting[-1]
-                        waiting.pop()
-                except BrokenProcessPool:
-                    broken = True
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    task = running.pop(future)
-                    try:
-                        yield task, future.result(), 1
-                    except BrokenProcessPool:
-                        suspects.append(task)
-                        broken = True
-        for task in suspects:
-            with pool_of(1) as pool:
-                try:
-                    yield task, submit(pool, task).result(), 2
-                except BrokenProcessPool:
-                    yield task, None, 2
 
 
 @contextmanager

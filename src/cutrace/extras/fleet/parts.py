@@ -65,7 +65,7 @@ class Task:
             "report": report.name,
             "source": self.source,
             "stamp": list(self.stamp),
-            "cutrace": _version(),
+            "cutrace": own_version(),
             "name": name,
             "given_job": self.job,
             "given_clock": self.clock,
@@ -475,7 +475,8 @@ def _remove_empty(folder: Path) -> None:
 
 
 @cache
-def _version() -> str:
+def own_version() -> str:
+    """The version of cutrace in this process."""
     return version("cutrace")
 
 
