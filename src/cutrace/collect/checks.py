@@ -230,6 +230,21 @@ def _injection() -> Check:
     return Check("other tools", "warning", "; ".join(findings), "; ".join(advice))
 
 
+#: Findings on a part of a GPU, with advice.
+_PARTS = {
+    "MIG": (
+        "the GPU is a MIG instance: other instances run beside it unseen",
+        "record on an instance that has all compute slices of its GPU instance, or ask the administrator to turn "
+        "MIG off for this GPU (nvidia-smi -mig 0)",
+    ),
+    "vGPU": (
+        "the GPU is virtual, and the hypervisor may share it",
+        "ask the administrator of the hypervisor to allow it for this virtual machine (the vGPU parameter "
+        "enable_profiling=1, with a driver of the same release on both sides)",
+    ),
+}
+
+
 def _sharing(trial: Trial) -> Iterator[Check]:
     """The checks of a shared or divided GPU; none for another GPU."""
     recorded = bool(trial.memsets)
@@ -242,28 +257,9 @@ def _sharing(trial: Trial) -> Iterator[Check]:
         )
         yield _shared("MPS", finding, advice, recorded)
     part = surroundings.divided(trial.devices, os.environ)
-    if part == "MIG":
-        advice = (
-            "record on an instance that has all compute slices of its GPU instance, or ask the administrator to turn "
-            "MIG off for this GPU (nvidia-smi -mig 0)"
-        )
-        yield _shared(
-            "MIG",
-            "the GPU is a MIG instance: other instances run beside it unseen",
-            advice,
-            recorded,
-        )
-    elif part == "vGPU":
-        advice = (
-            "ask the administrator of the hypervisor to allow it for this virtual machine (the vGPU parameter "
-            "enable_profiling=1, with a driver of the same release on both sides)"
-        )
-        yield _shared(
-            "vGPU",
-            "the GPU is virtual, and the hypervisor may share it",
-            advice,
-            recorded,
-        )
+    if part:
+        finding, advice = _PARTS[part]
+        yield _shared(part, finding, advice, recorded)
 
 
 def _shared(name: str, finding: str, advice: str, recorded: bool) -> Check:

@@ -37,14 +37,12 @@ def record_command(
     command: Sequence[str],
     output: str | os.PathLike[str],
     options: Options,
-    *,
-    variables: Mapping[str, str] | None = None,
 ) -> Recording:
     """Run ``command`` and its children under the collector, and write their capture to ``output``, or a trace if
     ``output`` has the ending of another format. ``run.pftrace`` embeds the capture; for other formats the capture is
     ``run.bin`` in the same folder.
 
-    The command gets this process's environment with ``variables`` and the injection variables added. Signals to this
+    The command gets this process's environment with the injection variables added. Signals to this
     process are forwarded to the command. Signals after its end are dropped, except for SIGQUIT. If only the newest rows
     are kept, SIGUSR2 goes to the recorded processes instead, and each writes a dump. Call this function from the main
     thread.
@@ -53,7 +51,7 @@ def record_command(
     cannot be sampled. Raises it after the command when the files cannot be joined or converted; the message then names
     the files.
     """
-    with recording_of(command, output, options, variables=variables) as recording:
+    with recording_of(command, output, options) as recording:
         return recording
 
 
@@ -62,8 +60,6 @@ def recording_of(
     command: Sequence[str],
     output: str | os.PathLike[str],
     options: Options,
-    *,
-    variables: Mapping[str, str] | None = None,
 ) -> Iterator[Recording]:
     """Do the same as :func:`record_command`, and yield the recording. Signals in the block are dropped, except for
     SIGQUIT."""
@@ -76,7 +72,6 @@ def recording_of(
         try:
             environ = {
                 **os.environ,
-                **(variables or {}),
                 **environment.injection(options, to.directory, to.dump),
             }
             status = _run(

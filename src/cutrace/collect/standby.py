@@ -154,7 +154,7 @@ class Attachment(Recorder):
         deadline = start + seconds
         latest = deadline + _LONGEST_FIRST_CALL
         worked = False
-        with _Progress(self.pid) as progress:
+        with closing(_Progress(self.pid)) as progress:
             while True:
                 if not worked and (returned := progress.first_return()) is not None:
                     worked = True
@@ -296,10 +296,7 @@ class _Progress:
         with suppress(CutraceError):  # The time then counts from the start.
             self._connection = _find(pid)
 
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
