@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutrace.errors import CutraceError
-from cutrace.golden import Interval, Module, Observed, Rules, Span, compare, observed, text, unsettled
-from cutrace.golden.update import own_kernels_changed
+from cutrace.golden import Interval, Module, Observed, Rules, Span, compare, observed, text
+from cutrace.golden.update import disputed, own_kernels_changed
 from support.measured import entry, run, updated
 
 MIB = 1 << 20
@@ -63,19 +63,19 @@ def test_a_counter_that_only_some_runs_have_is_unstable():
 def test_bytes_of_the_hardware_that_agree_within_their_bound_are_settled():
     runs = [run(instructions=10, dram_bytes=100 << 20), run(instructions=10, dram_bytes=101 << 20)]
     assert observed(runs).values[""]["dram_bytes"] == 101 << 20
-    assert unsettled(runs) == ()
-    assert unsettled([*runs, run(instructions=11, dram_bytes=109 << 20)]) == ("instructions", "dram_bytes")
+    assert disputed(observed(runs)) == ()
+    assert disputed(observed([*runs, run(instructions=11, dram_bytes=109 << 20)])) == ("instructions", "dram_bytes")
     old = entry(*runs)
     assert updated(old, run(instructions=10, dram_bytes=100 << 20))[0] == old
 
 
 def test_runs_that_agree_are_settled_whatever_their_times_and_the_states_that_are_not_gated():
     runs = [run(), run(kernel_time_ns=99_000, allocations=7)]
-    assert unsettled(runs) == ()
-    assert unsettled(runs, Rules(GATE)) == ("allocations",)
-    assert unsettled([run()]) == ()
+    assert disputed(observed(runs)) == ()
+    assert disputed(observed(runs, Rules(GATE))) == ("allocations",)
+    assert disputed(observed([run()])) == ()
     again = [waits(1, regions={"f": {"memset_count": n}}, memset_count=n) for n in (1, 2)]
-    assert unsettled(again) == ("memset_count", "f/memset_count")
+    assert disputed(observed(again)) == ("memset_count", "f/memset_count")
 
 
 def test_what_is_ignored_is_not_observed():

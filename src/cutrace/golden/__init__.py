@@ -36,7 +36,7 @@ from .rules import (
     parse_update,
 )
 from .stale import StaleCheck, check, collected_ids, deselected_in, prune
-from .update import merged, observed, unsettled
+from .update import merged, observed
 
 __all__ = [
     "MODES", "Accepted", "Budget", "Change", "Codes", "Comparison", "Difference", "Entry", "Interval", "Module",
@@ -44,6 +44,6 @@ __all__ = [
     "check_variant", "collected_ids", "compare", "confirmed", "counters_in", "deselected_in", "difference",
     "differences", "digest", "environment", "existing", "golden_files", "golden_path", "is_counter", "joined",
     "limits", "merged", "observed", "parse_budget", "parse_counters", "parse_gate", "parse_ignore", "parse_own",
-    "parse_tolerance", "parse_update", "propose", "prune", "read", "recorded_on", "split", "text", "unsettled",
+    "parse_tolerance", "parse_update", "propose", "prune", "read", "recorded_on", "split", "text",
     "variant", "write", "write_changes",
 ]  # fmt: skip

@@ -460,7 +460,10 @@ def _differences(
     gone.sort(key=lambda config: -old[config])
     for _ in range(min(_PAIRS, len(gone), len(come))):
         config = gone.pop(0)
-        nearest = _nearest(config, come, new)
+        # The configuration that differs in the fewest fields. If there are several, the most frequent one.
+        nearest = min(
+            come, key=lambda other: (len(_fields(config, other)), -new[other])
+        )
         come.remove(nearest)
         yield ", ".join(_fields(config, nearest)) or "in other numbers"
     if gone:
@@ -476,13 +479,6 @@ def _only_in(
     ``others``."""
     lacking = [config for config in some if config not in others]
     return lacking or list(some - others)
-
-
-def _nearest(
-    config: Configuration, come: Sequence[Configuration], counts: Counter[Configuration]
-) -> Configuration:
-    """The configuration that differs in the fewest fields. If there are several, the most frequent one."""
-    return min(come, key=lambda other: (len(_fields(config, other)), -counts[other]))
 
 
 def _fields(old: Configuration, new: Configuration) -> list[str]:

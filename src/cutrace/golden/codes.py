@@ -68,11 +68,7 @@ def changed_codes(
 
 
 def _hashes(codes: Collection[str]) -> set[str]:
-    return set(map(_hash, codes))
-
-
-def _hash(code: str) -> str:
-    return code.split()[0]
+    return {code.split()[0] for code in codes}
 
 
 def _properties(code: str) -> dict[str, str]:

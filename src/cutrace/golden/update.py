@@ -123,11 +123,6 @@ def _agree(metric: Metric, one: Any, other: Any, rules: Rules) -> bool:
     return not compare_values(metric, one, other, tolerance).differs
 
 
-def unsettled(runs: Sequence[Metrics], rules: Rules = DEFAULTS) -> tuple[str, ...]:
-    """The metrics on which these runs disagree, as ``metric`` or ``region/metric``."""
-    return disputed(observed(runs, rules))
-
-
 def disputed(found: Observed) -> tuple[str, ...]:
     """The metrics on which the observed runs disagree. They include gated states, because the first run of a process
     fills caches and pools: its range would hide increases in later runs."""
