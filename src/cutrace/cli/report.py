@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,22 +97,16 @@ def merge(
         reports.append((label, _moved(one, source, output)))
     made = jobs.merge(reports)
     if summary:
-        candidates: tuple[str, ...] = ()
-        if download:
-            candidates = tuple(_candidates(sources, output))
-        how = Download(download, folder, page, candidates)
+        candidates = []
+        for source in sources if download else ():
+            proposed = source.parent / "proposed"
+            if proposed.is_dir():
+                candidates.append(os.path.relpath(proposed, output.parent))
+        how = Download(download, folder, page, tuple(candidates))
         text = markdown(made, how, limit)
     else:
         text = jsonfile.rendered(made, _KINDS[output.suffix], output.parent)
     jsonfile.write(output, text)
-
-
-def _candidates(sources: Sequence[Path], output: Path) -> Iterator[str]:
-    """The folders of candidates beside the reports, as paths relative to the folder of ``output``."""
-    for source in sources:
-        proposed = source.parent / "proposed"
-        if proposed.is_dir():
-            yield os.path.relpath(proposed, output.parent)
 
 
 @report.command(short_help="Show the changes from one report to another.")

@@ -340,17 +340,14 @@ def _json(
         yield "\n" + _opened(about_table, "rows")
         separator = "\n"
         for piece in _pieces(islice(table.rows, limit or None)):
-            lines = [_object(keys, row) for row in piece]
+            lines = []
+            for row in piece:
+                values = dict(zip(keys, map(_number, row), strict=True))
+                lines.append(json.dumps(values, ensure_ascii=False, allow_nan=False))
             yield separator + ",\n".join(lines)
             separator = ",\n"
         yield "]}"
     yield "]}\n"
-
-
-def _object(keys: Sequence[str], row: tuple[Cell, ...]) -> str:
-    """A row as a JSON object."""
-    values = dict(zip(keys, map(_number, row), strict=True))
-    return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
 
 def _opened(values: Mapping[str, object], key: str) -> str:

@@ -228,18 +228,13 @@ def table_lines(
         golden, now = pair(row.metric, row.golden, row.now)
         cells.append((name, golden, now, printable(row.rule), remark(row)))
         styles.append(style_of(row))
-    a, b, c, d, _ = _widths(cells)
+    a, b, c, d, _ = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for words, style in zip(cells, styles, strict=True):
         metric, golden, now, rule, comment = words
         line = f"{metric:<{a}}   {golden:>{b}}  {now:>{c}}   {rule:<{d}}   {comment}"
         lines.append((line.rstrip(), style))
     return lines
-
-
-def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    """The width of each column of these rows."""
-    return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
 def style_of(row: Row) -> str:
