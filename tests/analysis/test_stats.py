@@ -19,6 +19,7 @@ from cutrace.analysis.collection import collect
 from cutrace.analysis.context import StatsOptions
 from cutrace.analysis.names import normalize_kernel
 from cutrace.analysis.reports import statistics, tables
+from cutrace.analysis.statistics import nvtx
 from cutrace.analysis.statistics.api import CALLS, OVERHEADS, SYNCHRONIZATIONS
 from cutrace.analysis.statistics.copies import COPIES, MEMORY_OPERATIONS, UNIFIED_MEMORY
 from cutrace.analysis.statistics.counters import COUNTERS
@@ -151,6 +152,29 @@ def test_kernels_by_range(capture):
     assert {(u.name, u.domain, u.style, u.kernel) for u in found} == set(by_key)
     for use in found:
         assert plain.same(use.time, by_key[use.name, use.domain, use.style, use.kernel])
+
+
+def test_kernels_in_many_ranges_that_never_end_are_matched_in_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(nvtx, "_PIECES", 3)
+    sizes = []
+    launch = projection.Projection.launch
+
+    def noted(*arguments, **options):
+        found = launch(*arguments, **options)
+        sizes.append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(projection.Projection, "launch", noted)
+    with Capture(tmp_path / "a.bin") as c:
+        kernel = c.launch("k")
+        for i in range(10):
+            c.push_pop("step", 100 * i, None)
+            c.api("cudaLaunchKernel", 100 * i + 10, 100 * i + 20, correlation=i + 1)
+            c.kernel(kernel, 100 * i + 30, 100 * i + 40, correlation=i + 1)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        (found,) = RANGE_KERNELS.of(trace)
+    assert (found.time.count, found.time.total) == (55, 550)
+    assert sizes == [1 + 2 + 3, 4 + 5 + 6, 7 + 8 + 9, 10]
 
 
 def check_streams(path: Path) -> None:

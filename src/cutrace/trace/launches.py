@@ -48,6 +48,14 @@ class LaunchCalls:
     owner: np.ndarray
     how: np.ndarray
 
+    def at(self, rows: slice) -> LaunchCalls:
+        """The calls of some rows."""
+        columns = (self.known, self.start, self.end, self.thread, self.function)
+        owners = (self.owner, self.how)
+        return LaunchCalls(
+            self.ranges, *(column[rows] for column in (*columns, *owners))
+        )
+
     @cached_property
     def nests(self) -> tuple[np.ndarray | slice, np.ndarray]:
         """The nests that the calls are in: pairs of an index of a row, and a nest, as :meth:`Ranges.members`."""

@@ -29,6 +29,9 @@ from ..sweep import SweepBatch, Work
 from .slices import Projected, SliceCollector, SliceGrouping
 
 _KERNELS = GPU_WORK.index("kernels")
+#: The number of pieces of work whose ranges are in memory at a time. A piece is in thousands of ranges if a program
+#: does not end its ranges.
+_PIECES = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -130,10 +133,17 @@ class _RangeKernelCollector(SliceCollector[Any]):
         self._kernels = GroupSpreads()
 
     def launch(self, work: Work) -> None:
-        all_queues = np.zeros(len(work), np.uint32)
+        for first in range(0, len(work), _PIECES):
+            self._launch(work, slice(first, first + _PIECES))
+
+    def _launch(self, work: Work, pieces: slice) -> None:
+        start = work.start[pieces]
+        end = work.end[pieces]
+        all_queues = np.zeros(len(start), np.uint32)
         group, row = self.projection.launch(
-            work.calls, all_queues, work.start, work.end, pairs=True
+            work.calls.at(pieces), all_queues, start, end, pairs=True
         )
+        row += pieces.start
         is_kernel = work.table[row] == _KERNELS
         group = group[is_kernel].astype(np.uint32)
         row = row[is_kernel]
