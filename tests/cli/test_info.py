@@ -65,6 +65,13 @@ def test_the_date_is_that_of_the_clock_of_the_machine(tmp_path, monkeypatch):
     assert begin.strftime(", recorded %Y-%m-%d %H:%M:%S") in done.stdout
 
 
+def test_a_capture_without_records_has_the_date_of_its_first_snapshot(tmp_path):
+    with Capture(tmp_path / "empty.bin") as c:
+        c.clocks()
+    day = datetime.fromtimestamp(ORIGIN / 1e9 + 1_700_000_000)
+    assert f"recorded {day:%Y-%m-%d %H:%M:%S}" in cutrace("info", c.path).stdout
+
+
 def test_a_capture_without_clocks_has_no_date(tmp_path):
     assert "recorded" not in cutrace("info", small_capture(tmp_path / "a.bin")).stdout
 

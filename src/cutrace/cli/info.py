@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -267,13 +266,12 @@ def _samples(processes: Iterable[Process]) -> Iterator[Table]:
 
 def _when(trace: Trace) -> str:
     """Return the time of the start of the capture, by the wall clock of its machine."""
-    from ..trace.alignment import wall_clock
+    from ..trace.alignment import recorded
 
-    began = wall_clock(trace.clocks)
+    began = recorded(trace.clocks, trace.start)
     if began is None:
         return ""
-    begin = datetime.fromtimestamp((began + trace.start) / 1e9)
-    return begin.strftime(", recorded %Y-%m-%d %H:%M:%S")
+    return began.strftime(", recorded %Y-%m-%d %H:%M:%S")
 
 
 def _version(process: Process, key: str, text: Callable[[int], str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 
@@ -87,6 +88,16 @@ def wall_clock(snapshots: np.ndarray) -> int | None:
     if not len(known):
         return None
     return int(known["realtime"][0]) - int(known["boottime"][0])
+
+
+def recorded(snapshots: np.ndarray, start: int) -> datetime | None:
+    """The wall-clock time at which a recording started, None if it is not known. ``start`` is the first time (ns) of
+    its records. It is 0 without records; then the first snapshot is the start."""
+    began = wall_clock(snapshots)
+    if began is None:
+        return None
+    first = start or int(snapshots["boottime"][0])
+    return datetime.fromtimestamp((began + first) / 1e9)
 
 
 def lead(snapshots: np.ndarray) -> Alignment | None:

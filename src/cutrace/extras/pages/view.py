@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from ...reports.html import data_script, escaped, figure, figures, page, section
 from ...reports.tables import cell
 from ...reports.values import duration, size
 from ...trace import Trace
-from ...trace.alignment import wall_clock
+from ...trace.alignment import recorded
 from ...units import count_of, format_duration, printable
 
 _FOLDER = Path(__file__).parent
@@ -149,10 +148,9 @@ def flame_html(flame: Frame, by: FramesBy = "range", covered: str | None = None)
 
 def _about(trace: Trace) -> Iterator[str]:
     yield format_duration(trace.end - trace.start)
-    began = wall_clock(trace.clocks)
+    began = recorded(trace.clocks, trace.start)
     if began is not None:
-        recorded = datetime.fromtimestamp((began + trace.start) / 1e9)
-        yield f"recorded {recorded:%Y-%m-%d %H:%M:%S}"
+        yield f"recorded {began:%Y-%m-%d %H:%M:%S}"
     if len(trace.processes) > 3:
         yield count_of(len(trace.processes), "process")
     else:
