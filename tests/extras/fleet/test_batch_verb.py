@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -71,7 +72,8 @@ def test_unknown_reports_and_missing_folders_are_explained(tmp_path, capsys):
     assert "kernels" in run(capsys, "batch", "--list-reports")[1]
 
 
-def test_ctrl_c_while_a_worker_starts_ends_the_batch(tmp_path):
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_while_a_worker_starts_ends_the_batch(tmp_path, name):
     program = (
         "import signal, sys\n"
         "from multiprocessing import util\n"
@@ -80,15 +82,17 @@ def test_ctrl_c_while_a_worker_starts_ends_the_batch(tmp_path):
         "def interrupted(path, words, *rest):\n"
         "    pid = spawn(path, words, *rest)\n"
         "    if any('spawn_main' in str(word) for word in words):\n"
-        "        signal.raise_signal(signal.SIGINT)\n"
+        f"        signal.raise_signal(signal.{name})\n"
         "    return pid\n"
         "util.spawnv_passfds = interrupted\n"
         "main(sys.argv[1:])\n"
     )
     command = [sys.executable, "-c", program, "batch", "kernels", DATA / "ranks.bin", "-o", tmp_path / "out"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 130
+    assert done.returncode == 128 + getattr(signal, name)
     assert "Traceback" not in done.stderr
+    manifest = json.loads((tmp_path / "out" / "kernels.manifest.json").read_text())
+    assert "unread" in json.dumps(manifest)
 
 
 def test_many_sentences_are_left_to_the_page(tmp_path, capsys, monkeypatch):

@@ -170,7 +170,8 @@ class _Files:
                 self._add(task, mapped, tries > 1)
                 if progress:
                     progress(len(self._outcomes), len(self._tasks))
-        except (CutraceError, KeyboardInterrupt):
+        except (CutraceError, KeyboardInterrupt, SystemExit):
+            # The command line raises SystemExit for SIGTERM.
             with suppress(CutraceError):
                 self.write_manifest()
             raise
