@@ -199,10 +199,8 @@ def counters_in(entry: Entry) -> set[str]:
     """The hardware counters with values in an entry."""
     names: set[str] = set()
     for observed in entry.values():
-        for values in observed.values.values():
-            names.update(values)
-        for values in observed.unstable.values():
-            names.update(values)
+        for region in {**observed.values, **observed.unstable}:
+            names |= observed.metrics(region)
     return {name for name in names if is_counter(name)}
 
 

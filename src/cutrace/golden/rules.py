@@ -268,7 +268,10 @@ def _assigned(texts: Iterable[str]) -> dict[str, str]:
     """The shares by name of strings such as ``time=5%``."""
     assigned = {}
     for text in texts:
-        for word in _assignments(text):
+        # Spaces may be around the equals sign and before the percent sign.
+        closed = re.sub(r"\s*=\s*", "=", text)
+        closed = re.sub(r"\s+%", "%", closed)
+        for word in closed.replace(",", " ").split():
             name, equals, share = word.partition("=")
             if not equals:
                 raise CutraceError(
@@ -419,13 +422,6 @@ def _split(value: str | Iterable[str]) -> list[str]:
             if stripped:
                 words.append(stripped)
     return words
-
-
-def _assignments(text: str) -> list[str]:
-    """Split a string into ``metric=share``, with or without spaces around ``=``."""
-    closed = re.sub(r"\s*=\s*", "=", text)
-    closed = re.sub(r"\s+%", "%", closed)
-    return closed.replace(",", " ").split()
 
 
 def _share(value: object) -> float | None:

@@ -250,10 +250,7 @@ class _EntryMerge:
 
     def _region(self, region: str) -> None:
         self.merged.values[region] = {}
-        names: set[str] = set()
-        for one in (self.old, self.new):
-            names.update(one.values[region])
-            names.update(one.unstable.get(region, ()))
+        names = self.old.metrics(region) | self.new.metrics(region)
         for metric in ordered(names):
             if self.rules.ignores(metric):
                 copy_metric(region, metric.name, self.old, self.merged)
