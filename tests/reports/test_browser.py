@@ -199,7 +199,7 @@ def test_a_click_on_a_head_sorts_all_rows_of_a_table(opened):
 
 def test_a_drag_zooms_into_the_timeline(opened):
     tab = opened("one.html")
-    box = tab.locator(".u-over").bounding_box()
+    box = tab.locator(".u-over").first.bounding_box()
     tab.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 10)
     tab.mouse.down()
     tab.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 10, steps=4)
