@@ -46,12 +46,11 @@ def test_work_goes_to_its_call(calls: list[tuple[int, int, int]], work: list[tup
     rows = sorted([(id_, start, start + length, queue) for id_, start, length, queue in work], key=lambda row: row[1])
     parts = [columns(rows[::2], "4884"), columns(rows[1::2], "4884")]
     levels, expected_levels = Levels(0, 200, 3, 1000), Levels(0, 200, 3, 1000)
-    known.launch(parts, levels, np.arange(3, dtype=np.uint32), True)
+    known.launch(parts, levels, np.arange(3, dtype=np.uint32))
 
-    expected: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
     queued: dict[int, int] = {}
     latest: dict[int, int] = {}
-    for id_, begin, end, queue in merged(parts):
+    for id_, begin, _, queue in merged(parts):
         if id_ in first and latest.get(queue) != id_:
             queued[queue] = max(min(first[id_][0], begin), queued.get(queue, 0))
             if queued[queue] < begin:
@@ -59,27 +58,12 @@ def test_work_goes_to_its_call(calls: list[tuple[int, int, int]], work: list[tup
                 times = [np.array([t], np.uint64) for t in (queued[queue], begin, 1)]
                 expected_levels.add_stretches(one, np.arange(3, dtype=np.uint32), *times)
         latest[queue] = id_
-        if id_ in first:
-            start, thread = first[id_]
-            spans = expected.setdefault((thread, queue), {})
-            before = spans.get(start, (begin, end))
-            spans[start] = min(before[0], begin), max(before[1], end)
     for queue in range(3):
         assert [x.tolist() for x in levels.values(queue)[:2]] == [x.tolist() for x in expected_levels.values(queue)[:2]]
 
-    found: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
-    entries = 0
-    noted = known.noted
-    for thread, queue, launches, begins, ends in known.take():
-        entries += len(launches)
-        for launch, begin, end in zip(launches.tolist(), begins.tolist(), ends.tolist(), strict=True):
-            spans = found.setdefault((thread, queue), {})
-            before = spans.get(launch, (begin, end))
-            spans[launch] = min(before[0], begin), max(before[1], end)
-    assert found == expected
-    assert entries == noted <= len(work)
-    assert known.noted == 0
-    assert known.take() == []
+    own = [end - begin for id_, begin, end, _ in rows if id_ in first]
+    none = [end - begin for id_, begin, end, _ in rows if id_ not in first]
+    assert known.shares() == [(len(own), sum(own)), (0, 0), (0, 0), (len(none), sum(none))]
 
 
 LONG_CALLS = st.lists(
@@ -109,20 +93,11 @@ def test_calls_are_found_again(calls, wanted, piece):
             assert (start, end, thread, function) == (0, 0, 0, 0)
 
 
-def test_a_graph_is_one_entry_for_each_queue() -> None:
-    known = Calls(6)
-    known.add(*columns([(5, 10, 1)], "484"))
-    rows = [(5, 20 + i, 30 + i, i % 2) for i in range(100)]
-    known.launch([columns(rows, "4884")], Levels(0, 200, 3, 1000), np.zeros(2, np.uint32), True)
-    assert known.noted == 2
-
-
 def test_a_call_that_was_forgotten_is_none() -> None:
     known = Calls(2)
     known.add(*columns([(1, 10, 7), (5, 20, 8)], "484"))
-    work = columns([(1, 30, 40, 0), (5, 30, 40, 0)], "4884")
-    known.launch([work], Levels(0, 99, 3, 9), np.zeros(1, np.uint32), True)
-    assert [(thread, launches.tolist()) for thread, _, launches, _, _ in known.take()] == [(8, [20])]
+    there, starts, _, threads, *_ = known.find(np.array([1, 5], np.uint32))
+    assert (there.tolist(), starts.tolist(), threads.tolist()) == ([False, True], [0, 20], [0, 8])
 
 
 def resident() -> int:
@@ -140,13 +115,6 @@ def test_memory_is_taken_where_calls_are() -> None:
     assert all(known.find(np.ones(1, np.uint32))[0].all() for known in processes)
 
 
-def test_nothing_is_kept_that_is_not_wanted() -> None:
-    known = Calls(4)
-    known.add(*columns([(1, 10, 7)], "484"))
-    known.launch([columns([(1, 30, 40, 0)], "4884")], Levels(0, 99, 3, 9), np.zeros(1, np.uint32), False)
-    assert known.take() == []
-
-
 def test_what_does_not_fit_is_refused() -> None:
     known, levels = Calls(4), Levels(0, 99, 3, 9)
     for bits in (25, 32, 64):
@@ -157,4 +125,4 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="equal lengths"):
         known.add(*columns([(1, 10, 7)], "48"), np.zeros(2, np.uint32))
     with pytest.raises(IndexError, match="queue"):
-        known.launch([columns([(1, 30, 40, 1)], "4884")], levels, np.zeros(1, np.uint32), True)
+        known.launch([columns([(1, 30, 40, 1)], "4884")], levels, np.zeros(1, np.uint32))
